@@ -1,0 +1,1 @@
+"""Pages over the record: runs, one run, speedup, throughput."""

@@ -1,0 +1,77 @@
+"""What the environment says about the dashboard, read once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from db.home import database_url, home_of, runs_dir_of
+
+DEFAULT_INGEST_INTERVAL_S = 2.0
+
+
+class SettingsError(ValueError):
+    """A variable of the environment has a value that it cannot have."""
+
+    def __init__(self, name: str, value: str, rule: str) -> None:
+        super().__init__(f"{name}={value!r}: {rule}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that the dashboard takes from outside."""
+
+    home: Path
+    """Holds the run directories and the file `dashboard-token`."""
+    database_url: str
+    is_auth_on: bool = True
+    hosts: tuple[str, ...] = ()
+    """Names, besides this machine's own, under which a browser may ask for pages."""
+    ingest_interval_s: float = DEFAULT_INGEST_INTERVAL_S
+
+    @property
+    def runs_dir(self) -> Path:
+        """Where the journals are."""
+        return runs_dir_of(self.home)
+
+    @property
+    def token_file(self) -> Path:
+        """Where the login token is kept."""
+        return self.home / "dashboard-token"
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> "Settings":
+        """Return the settings of a process.
+
+        Raises:
+            SettingsError: a value is not one of those that the variable can have.
+        """
+        return cls(
+            home=home_of(environ),
+            database_url=database_url(environ),
+            is_auth_on=_switch(environ, "ELASTICQA_DASHBOARD_AUTH"),
+            hosts=_names(environ.get("ELASTICQA_DASHBOARD_HOSTS", "")),
+            ingest_interval_s=_seconds(environ, "ELASTICQA_DASHBOARD_INGEST_INTERVAL_S"),
+        )
+
+
+def _switch(environ: Mapping[str, str], name: str) -> bool:
+    value = environ.get(name, "on")
+    if value not in {"on", "off"}:
+        raise SettingsError(name, value, "write `on` or `off`; unset means on")
+    return value == "on"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip().lower() for name in text.split(",") if name.strip())
+
+
+def _seconds(environ: Mapping[str, str], name: str) -> float:
+    value = environ.get(name, str(DEFAULT_INGEST_INTERVAL_S))
+    rule = f"write seconds from 0.05 to 3600; unset means {DEFAULT_INGEST_INTERVAL_S}"
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise SettingsError(name, value, rule) from None
+    if not 0.05 <= seconds <= 3600:
+        raise SettingsError(name, value, rule)
+    return seconds

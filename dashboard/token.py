@@ -1,0 +1,66 @@
+"""The login token: one random line in a file that only its owner can read."""
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+_LEAST_LENGTH = 32
+
+
+class TokenError(RuntimeError):
+    """The token file cannot be trusted."""
+
+    def __init__(self, path: Path, problem: str, way_out: str) -> None:
+        super().__init__(f"{path}: {problem}; {way_out}, or set ELASTICQA_DASHBOARD_AUTH=off to go without login")
+        self.path = path
+
+
+def load_token(path: Path) -> str:
+    """Return the token in the file, which is made when it is missing.
+
+    Raises:
+        TokenError: others could have read or written the file, or it holds no token.
+    """
+    if not os.path.lexists(path):
+        _create(path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise TokenError(path, f"cannot be read ({error.strerror})", "delete it to have a new one made") from error
+    with open(descriptor, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a descriptor, no path
+        _check(path, os.fstat(descriptor))
+        token = file.read(1024).strip()
+    if len(token) < _LEAST_LENGTH or not token.isascii() or not token.isprintable():
+        problem = f"holds no token of at least {_LEAST_LENGTH} plain characters"
+        raise TokenError(path, problem, "delete it to have a new one made")
+    return token
+
+
+def _create(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:  # noqa: PTH123 - a descriptor, no path
+            file.write(secrets.token_urlsafe(32) + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        # A link appears whole or not at all and never replaces a file: of several servers that start at once
+        # the first one's token counts.
+        path.hardlink_to(draft)
+    except FileExistsError:
+        return
+    finally:
+        draft.unlink()
+
+
+def _check(path: Path, facts: os.stat_result) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise TokenError(path, "is not a regular file", "delete it to have a new one made")
+    if facts.st_uid != os.geteuid():
+        problem = f"belongs to user id {facts.st_uid}, not to {os.geteuid()}, who runs the dashboard"
+        raise TokenError(path, problem, "delete it to have a new one made")
+    mode = stat.S_IMODE(facts.st_mode)
+    if mode & 0o077:
+        raise TokenError(path, f"has mode {mode:04o}, so others may know it", f"delete it, or `chmod 600 {path}`")

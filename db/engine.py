@@ -1,0 +1,98 @@
+"""Engines and schema: SQLite as several processes can share it, PostgreSQL by URL, migrated to the newest revision."""
+
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+
+BUSY_TIMEOUT_MS = 30_000
+"""How long a writer waits for another one before it gives up."""
+MIGRATIONS = Path(__file__).parent / "migrations"
+_IMMEDIATE = "record_writer"
+
+
+class DatabaseVersionError(RuntimeError):
+    """The database was migrated by a newer release."""
+
+    def __init__(self, url: str, revision: str) -> None:
+        self.revision = revision
+        super().__init__(
+            f"database {url} is at revision {revision}, which this release does not know: upgrade elasticqa, or "
+            "set ELASTICQA_DB_URL to another database; `elasticqa ingest` fills it from the journals"
+        )
+
+
+def create_engine_for(url: str) -> Engine:
+    """Return an engine; the directory of a SQLite file is created, the schema is not (see `migrate`)."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        return create_engine(parsed, pool_pre_ping=True)
+    if parsed.database and parsed.database != ":memory:":
+        # Private, because the fallback for a shared home lies where others may write.
+        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    engine = create_engine(parsed)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def writer(engine: Engine) -> Connection:
+    """Return a connection whose transaction holds SQLite's write lock from its start.
+
+    A transaction that reads first and writes later fails at once when another one has written in between.
+    """
+    return engine.connect().execution_options(**{_IMMEDIATE: True})
+
+
+def lock(connection: Connection, name: str) -> None:
+    """Let one transaction at a time pass for `name`, until it ends; a `writer` of SQLite is alone already."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the schema to the newest revision; safe when several processes do it at once.
+
+    Raises:
+        DatabaseVersionError: the database is newer than this release.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    scripts = ScriptDirectory.from_config(config)
+    known = {script.revision for script in scripts.walk_revisions()}
+    with engine.connect() as connection:
+        if _revision(connection, known) == scripts.get_current_head():
+            return
+    with writer(engine) as connection, connection.begin():
+        lock(connection, "migrate")
+        if _revision(connection, known) != scripts.get_current_head():
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _revision(connection: Connection, known: set[str]) -> str | None:
+    revision = MigrationContext.configure(connection).get_current_revision()
+    if revision is not None and revision not in known:
+        raise DatabaseVersionError(connection.engine.url.render_as_string(hide_password=True), revision)
+    return revision
+
+
+def _prepare_sqlite(connection: Any, _: object) -> None:
+    # The driver's own BEGIN comes too late and never takes the write lock; _begin_sqlite does it.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    # First, because even the change to WAL may meet another process's lock.
+    cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    is_writer = connection.get_execution_options().get(_IMMEDIATE, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writer else "BEGIN")

@@ -1,0 +1,82 @@
+"""Where the record lies: the home directory, its runs, and a place for the database that SQLite can lock."""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import platformdirs
+
+RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MOUNTS = Path("/proc/self/mountinfo")
+
+# SQLite's locks are not safe on these: https://sqlite.org/faq.html#q5
+SHARED_FILE_SYSTEMS = frozenset(
+    {
+        "9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.sshfs",
+        "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs",
+        "wekafs",
+    }
+)  # fmt: skip
+
+
+def home_of(environ: Mapping[str, str]) -> Path:
+    """Return `ELASTICQA_HOME`, or the user's data directory; nothing is created."""
+    value = environ.get("ELASTICQA_HOME")
+    if value:
+        return Path(value).expanduser().absolute()
+    return Path(platformdirs.user_data_dir("elasticqa", appauthor=False))
+
+
+def runs_dir_of(home: Path) -> Path:
+    """Return the directory that holds one directory a run."""
+    return home / "runs"
+
+
+def file_system_of(path: Path, mounts: str) -> str:
+    """Return the type of the file system that holds `path`, or "" where no mount covers it.
+
+    Args:
+        path: need not exist; links are resolved as far as it does.
+        mounts: text of `/proc/self/mountinfo`.
+    """
+    resolved = path.resolve()
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, types = left.split(), right.split()
+        if len(fields) < 5 or not types:
+            continue
+        # Blanks and backslashes of a mount point are written as octal escapes.
+        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
+        # The last mount on one point hides those before it, so equal depth wins too.
+        if resolved.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), types[0]
+    return kind
+
+
+def database_url(environ: Mapping[str, str], mounts: str | None = None) -> str:
+    """Return the URL of the database: `ELASTICQA_DB_URL`, or a SQLite file on a local file system.
+
+    The file is `elasticqa.db` in the home directory. Where that directory is shared between machines, it is a
+    file in the user's cache directory, or, if that is shared as well, in a directory for temporary files; its
+    name holds a digest of the home directory, so that two homes never meet in one file.
+
+    Args:
+        environ: the process environment.
+        mounts: text in the form of `/proc/self/mountinfo`; None reads that file, where there is one.
+    """
+    url = environ.get("ELASTICQA_DB_URL")
+    if url:
+        return url
+    home = home_of(environ)
+    text = mounts if mounts is not None else (MOUNTS.read_text() if MOUNTS.exists() else "")
+    if file_system_of(home, text) not in SHARED_FILE_SYSTEMS:
+        return f"sqlite:///{home / 'elasticqa.db'}"
+    cache = Path(platformdirs.user_cache_dir("elasticqa", appauthor=False))
+    if file_system_of(cache, text) in SHARED_FILE_SYSTEMS:
+        cache = Path(tempfile.gettempdir()) / f"elasticqa-{os.getuid()}"
+    digest = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
+    return f"sqlite:///{cache / f'elasticqa-{digest}.db'}"

@@ -1,0 +1,192 @@
+"""A group against its reference: which ratio may be stated, how sure it is, and what else differs."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from db import statistics
+from db.queries.groups import Group, Setting
+from db.statistics import Interval, RankTest
+
+PROVENANCES = ("measured", "imported", "reported")
+_NOT_SETTINGS = frozenset({"name", "seed", "resume", "recipe", "log_every_s"})
+_NAMED_APART = frozenset(
+    {"model", "dataset", "eval_file", "max_train_features", "epochs", "max_steps", "parallel", "precision"}
+    | {"global_batch_size", "micro_batch_size"}
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something besides the number of devices and the strategy that the reference does not share."""
+
+    what: str
+    reference: str
+    here: str
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times faster than the reference, with what is known of its certainty."""
+
+    kind: Literal["speedup", "throughput_ratio"]
+    """`speedup`: of wall clocks at equal work; else of features a second."""
+    scaling: Literal["strong", "weak", "mixed"] | None
+    """Global batch equal, batch a device equal, or neither; None at equal world sizes."""
+    value: float
+    interval: Interval | None
+    """95% bootstrap interval; None when a side has one run."""
+    test: RankTest | None
+    """None when a side has one run."""
+    parallel_efficiency: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A group beside its reference; the reference itself has neither ratio nor differences."""
+
+    group: Group
+    reference: Group | None
+    ratio: Ratio | None
+    differences: tuple[Difference, ...]
+
+
+def default_reference(groups: list[Group], recipe: str | None, provenance: str) -> Group | None:
+    """Return the one-device group: of the plainest strategy, then with most repeats, then the newest."""
+    candidates = [
+        group
+        for group in groups
+        if (group.setting.recipe, group.setting.provenance, group.setting.world_size)
+        == (recipe, provenance, 1)
+    ]
+    return min(
+        candidates,
+        key=lambda group: (group.setting.parallel not in {None, "none"}, -len(group.repeats)),
+        default=None,
+    )
+
+
+def compare_all(groups: list[Group], references: tuple[str, ...] = ()) -> list[Comparison]:
+    """Return every group beside its reference.
+
+    Args:
+        groups: of any recipes and provenances.
+        references: keys of groups that the reader chose; each serves all groups of its recipe. Without one, a
+            group is compared with the one-device group of its recipe and provenance.
+    """
+    chosen = {group.setting.recipe: group for group in groups if group.key in references}
+    comparisons = []
+    for group in groups:
+        recipe, provenance = group.setting.recipe, group.setting.provenance
+        reference = chosen.get(recipe) or default_reference(groups, recipe, provenance)
+        comparisons.append(compare(group, reference))
+    return comparisons
+
+
+def compare(group: Group, reference: Group | None) -> Comparison:
+    """Return one group beside a reference."""
+    if reference is None or reference.key == group.key:
+        return Comparison(group, reference, None, ())
+    return Comparison(group, reference, _ratio(group, reference), tuple(_differences(group, reference)))
+
+
+def is_equal_work(group: Group, reference: Group) -> bool:
+    """Tell whether both are known to have trained on the same features as often.
+
+    Where the number of features is recorded for neither, one recipe with equal data settings stands for it.
+    """
+    here, there = group.setting, reference.setting
+    if here.num_epochs is None or here.num_epochs != there.num_epochs or here.dataset != there.dataset:
+        return False
+    limits = ("max_train_features", "max_steps", "max_length", "doc_stride")
+    if any(group.config.get(name) != reference.config.get(name) for name in limits):
+        return False
+    if here.num_train_features is None and there.num_train_features is None:
+        return here.recipe is not None and here.recipe == there.recipe
+    return here.num_train_features == there.num_train_features
+
+
+def _ratio(group: Group, reference: Group) -> Ratio | None:
+    kind: Literal["speedup", "throughput_ratio"] = "throughput_ratio"
+    here, there = group.values_of("samples_per_s"), reference.values_of("samples_per_s")
+    walls = group.values_of("wall_clock_s"), reference.values_of("wall_clock_s")
+    if is_equal_work(group, reference) and all(walls):
+        # A speedup divides the reference's time by this one's; a throughput ratio the other way round.
+        kind, there, here = "speedup", *walls
+    if not here or not there:
+        return None
+    value = statistics.ratio_of_medians(here, there)
+    both_repeated = len(here) > 1 and len(there) > 1
+    efficiency = None
+    if group.setting.world_size and reference.setting.world_size:
+        efficiency = statistics.parallel_efficiency(
+            value, reference.setting.world_size, group.setting.world_size
+        )
+    return Ratio(
+        kind,
+        _scaling(group.setting, reference.setting),
+        value,
+        statistics.ratio_interval(here, there),
+        statistics.mann_whitney(here, there) if both_repeated else None,
+        efficiency,
+    )
+
+
+def _scaling(here: Setting, there: Setting) -> Literal["strong", "weak", "mixed"] | None:
+    sizes = (here.world_size, there.world_size, here.global_batch_size, there.global_batch_size)
+    if None in sizes or here.world_size == there.world_size:
+        return None
+    if here.global_batch_size == there.global_batch_size:
+        return "strong"
+    per_device = [(setting.global_batch_size or 0) / (setting.world_size or 1) for setting in (here, there)]
+    return "weak" if per_device[0] == per_device[1] else "mixed"
+
+
+def _differences(group: Group, reference: Group) -> list[Difference]:
+    here, there = group.setting, reference.setting
+    pairs: list[tuple[str, Any, Any]] = [
+        ("provenance", there.provenance, here.provenance),
+        ("recipe", there.recipe, here.recipe),
+        ("hardware", there.device_name, here.device_name),
+        ("global batch", there.global_batch_size, here.global_batch_size),
+        ("precision", there.precision, here.precision),
+        ("model", there.model, here.model),
+        ("data", there.dataset, here.dataset),
+        ("features x epochs", _work(reference), _work(group)),
+    ]
+    pairs += _software_pairs(group, reference) + _config_pairs(group, reference)
+    return [Difference(what, _shown(there), _shown(here)) for what, there, here in pairs if there != here]
+
+
+def _work(group: Group) -> str:
+    setting, max_steps = group.setting, group.config.get("max_steps")
+    work = f"{_shown(setting.num_train_features)} x {_shown(setting.num_epochs)}"
+    return work if max_steps is None else f"{work}, {max_steps} steps at most"
+
+
+def _software_pairs(group: Group, reference: Group) -> list[tuple[str, Any, Any]]:
+    if group.software == reference.software:
+        return []
+    if not group.software or not reference.software:
+        return [("software", _is_known(reference), _is_known(group))]
+    names = sorted({name for versions in (*group.software, *reference.software) for name in versions})
+    return [(name, _versions(reference, name), _versions(group, name)) for name in names]
+
+
+def _is_known(group: Group) -> str:
+    return "known" if group.software else "unknown"
+
+
+def _versions(group: Group, name: str) -> str:
+    return ", ".join(sorted({_shown(versions.get(name)) for versions in group.software}))
+
+
+def _config_pairs(group: Group, reference: Group) -> list[tuple[str, Any, Any]]:
+    """Return the other settings that both sides recorded."""
+    names = (group.config.keys() & reference.config.keys()) - _NOT_SETTINGS - _NAMED_APART
+    return [(name, reference.config[name], group.config[name]) for name in sorted(names)]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,140 @@
+"""Repeats of one configuration, put together; nothing of one provenance ever joins another."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from db.models import Attempt, Run
+
+MOST_RUNS = 5_000
+"""Only the newest so many runs are compared; a larger record is asked for one recipe at a time."""
+
+Measure = Literal["wall_clock_s", "samples_per_s"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """One run of a group."""
+
+    run_id: str
+    name: str | None
+    num_attempts: int
+    wall_clock_s: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    em: float | None
+    f1: float | None
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the repeats of a group have in common, by its columns."""
+
+    provenance: str
+    recipe: str | None
+    model: str | None
+    dataset: str | None
+    parallel: str | None
+    precision: str | None
+    device_type: str | None
+    device_name: str | None
+    world_size: int | None
+    num_nodes: int | None
+    global_batch_size: int | None
+    num_epochs: float | None
+    num_train_features: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Repeats of one configuration on one kind of device in one provenance, the newest first."""
+
+    key: str
+    """Names the group in an address."""
+    setting: Setting
+    config: dict[str, Any] = field(repr=False)
+    """Of the newest repeat."""
+    software: tuple[dict[str, Any], ...] = field(repr=False)
+    """Each set of versions that a repeat ran with; more than one means mixed software."""
+    repeats: tuple[Repeat, ...]
+
+    @property
+    def num_interrupted(self) -> int:
+        """Repeats that took more than one attempt: their wall clock holds waits and redone steps."""
+        return sum(repeat.num_attempts > 1 for repeat in self.repeats)
+
+    def values_of(self, measure: str) -> list[float]:
+        """Return the known values of a field over the repeats, in their order."""
+        return [value for repeat in self.repeats if (value := getattr(repeat, measure)) is not None]
+
+
+def speedup_groups(session: Session, recipe: str | None = None, provenance: str | None = None) -> list[Group]:
+    """Return the groups of finished runs that have a wall clock, the group of the newest run first."""
+    measured = [Run.status == "finished", Run.wall_clock_s > 0]
+    return _groups(session, [*measured, *_asked(recipe, provenance)])
+
+
+def throughput_groups(
+    session: Session, recipe: str | None = None, provenance: str | None = None
+) -> list[Group]:
+    """Return the groups of runs with a throughput, finished or not, the group of the newest run first."""
+    return _groups(session, [Run.samples_per_s > 0, *_asked(recipe, provenance)])
+
+
+def _asked(recipe: str | None, provenance: str | None) -> list[ColumnElement[bool]]:
+    asked = []
+    if recipe is not None:
+        asked.append(Run.recipe == recipe)
+    if provenance is not None:
+        asked.append(Run.provenance == provenance)
+    return asked
+
+
+def _groups(session: Session, conditions: list[ColumnElement[bool]]) -> list[Group]:
+    names = list(dict.fromkeys(item.name for row_type in (Repeat, Setting) for item in fields(row_type)))
+    statement = (
+        select(Run.config_digest, *(getattr(Run, name) for name in names))
+        .where(*conditions)
+        .order_by(Run.created_at.desc(), Run.run_id.desc())
+        .limit(MOST_RUNS)
+    )
+    members: dict[str, list[Any]] = {}
+    for row in session.execute(statement):
+        members.setdefault(f"{row.provenance}-{row.config_digest[:16]}", []).append(row)
+    configs = _configs(session, [rows[0].run_id for rows in members.values()])
+    software = _software(session, [row.run_id for rows in members.values() for row in rows])
+    return [
+        Group(
+            key=key,
+            setting=Setting(**{item.name: getattr(rows[0], item.name) for item in fields(Setting)}),
+            config=configs[rows[0].run_id],
+            software=_distinct(software[row.run_id] for row in rows if software.get(row.run_id)),
+            repeats=tuple(
+                Repeat(**{item.name: getattr(row, item.name) for item in fields(Repeat)}) for row in rows
+            ),
+        )
+        for key, rows in members.items()
+    ]
+
+
+def _configs(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:
+    rows = session.execute(select(Run.run_id, Run.config).where(Run.run_id.in_(run_ids)))
+    return {row.run_id: row.config for row in rows}
+
+
+def _software(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the versions that the newest attempt of each run had."""
+    statement = select(Attempt.run_id, Attempt.software).where(Attempt.run_id.in_(run_ids))
+    return {row.run_id: row.software for row in session.execute(statement.order_by(Attempt.attempt))}
+
+
+def _distinct(versions: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    distinct: list[dict[str, Any]] = []
+    for version in versions:
+        if version not in distinct:
+            distinct.append(version)
+    return tuple(distinct)

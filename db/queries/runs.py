@@ -1,0 +1,183 @@
+"""The table of runs: filtered, sorted and paged by the database; steps are never touched."""
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, literal, or_, select
+from sqlalchemy.orm import Session
+
+from db.models import Run
+from db.queries.rows import RunDetail, RunRow, columns_of
+from db.status import LOST_AFTER_S
+
+Direction = Literal["asc", "desc"]
+SortColumn = Literal[
+    "status",
+    "provenance",
+    "name",
+    "recipe",
+    "model",
+    "parallel",
+    "world_size",
+    "device_name",
+    "em",
+    "f1",
+    "final_loss",
+    "wall_clock_s",
+    "samples_per_s",
+    "tokens_per_s",
+    "created_at",
+]
+
+
+class RunNotFoundError(LookupError):
+    """There is no such run in the record."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run_id={run_id!r} is not in the record: look for it at /runs, or ingest its directory"
+        )
+        self.run_id = run_id
+
+
+@dataclass(frozen=True)
+class RunFilters:
+    """What a run must be like to be listed; None asks nothing."""
+
+    status: str | None = None
+    provenance: str | None = None
+    recipe: str | None = None
+    model: str | None = None
+    parallel: str | None = None
+    device_name: str | None = None
+    text: str | None = None
+    """Part of the name, the id or a tag, in any case."""
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """How runs are sorted; runs without a value come last either way."""
+
+    sort: SortColumn = "created_at"
+    direction: Direction = "desc"
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """Some runs of all that match."""
+
+    rows: tuple[RunRow, ...]
+    num_matching: int
+    num_all: int
+    choices: dict[str, tuple[tuple[str, int], ...]]
+    """For each filter but the text: every value in the record with its number of runs."""
+
+
+def list_runs(
+    session: Session,
+    now: float,
+    filters: RunFilters | None = None,
+    order: RunOrder | None = None,
+    *,
+    limit: int = 50,
+    offset: int = 0,
+) -> RunPage:
+    """Return one page of the runs that match.
+
+    Args:
+        session: on the record.
+        now: Unix time in seconds; decides which running runs are lost.
+        filters: none lists every run.
+        order: none lists the newest first.
+        limit: rows of a page.
+        offset: matching rows before the page.
+    """
+    filters, order = filters or RunFilters(), order or RunOrder()
+    conditions = _conditions(filters, now)
+    statement = select(*columns_of(Run, RunRow, {"status": effective_status(now)})).where(*conditions)
+    rows = session.execute(_ordered(statement, order, now).limit(limit).offset(offset))
+    choices, num_all = _choices(session, now)
+    num_matching = num_all
+    if conditions:
+        num_matching = session.scalar(select(func.count()).select_from(Run).where(*conditions)) or 0
+    return RunPage(tuple(RunRow(**row._mapping) for row in rows), num_matching, num_all, choices)
+
+
+def get_run(session: Session, run_id: str, now: float) -> RunDetail:
+    """Return one run.
+
+    Raises:
+        RunNotFoundError: the record has no run of this id.
+    """
+    columns = columns_of(Run, RunDetail, {"status": effective_status(now)})
+    row = session.execute(select(*columns).where(Run.run_id == run_id)).one_or_none()
+    if row is None:
+        raise RunNotFoundError(run_id)
+    return RunDetail(**row._mapping)
+
+
+def num_runs(session: Session) -> int:
+    """Return how many runs the record has."""
+    return session.scalar(select(func.count()).select_from(Run)) or 0
+
+
+def effective_status(now: float) -> ColumnElement[str]:
+    """Return `db.status.effective_status` as an expression of the database."""
+    is_silent = or_(Run.last_seen_at.is_(None), Run.last_seen_at < now - LOST_AFTER_S)
+    is_lost = and_(Run.status == "running", is_silent)
+    return case((is_lost, literal("lost")), else_=Run.status)
+
+
+def _conditions(filters: RunFilters, now: float) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    for field in fields(filters):
+        value = getattr(filters, field.name)
+        if value is None:
+            continue
+        if field.name == "status":
+            conditions.append(effective_status(now) == value)
+        elif field.name == "text":
+            conditions.append(_has_text(value))
+        else:
+            conditions.append(getattr(Run, field.name) == value)
+    return conditions
+
+
+def _has_text(text: str) -> ColumnElement[bool]:
+    # Tags are stored as JSON, where a letter outside ASCII is an escape.
+    in_json = json.dumps(text)[1:-1]
+    return or_(
+        Run.name.icontains(text, autoescape=True),
+        Run.run_id.icontains(text, autoescape=True),
+        cast(Run.tags, Text).icontains(in_json, autoescape=True),
+    )
+
+
+def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]:
+    key: ColumnElement[Any]
+    if order.sort == "status":
+        key = effective_status(now)
+    elif order.sort == "name":
+        key = func.lower(func.coalesce(Run.name, Run.run_id))
+    else:
+        key = getattr(Run, order.sort)
+    directed = key.desc() if order.direction == "desc" else key.asc()
+    # NULLS LAST on a column that has none would keep the database from reading its index in order.
+    if order.sort not in {"status", "name", "provenance", "created_at"}:
+        directed = directed.nulls_last()
+    tie = Run.run_id.desc() if order.direction == "desc" else Run.run_id.asc()
+    return statement.order_by(directed, tie)
+
+
+def _choices(session: Session, now: float) -> tuple[dict[str, tuple[tuple[str, int], ...]], int]:
+    names = [field.name for field in fields(RunFilters) if field.name != "text"]
+    keys = [effective_status(now) if name == "status" else getattr(Run, name) for name in names]
+    counts: dict[str, dict[str, int]] = {name: {} for name in names}
+    num_all = 0
+    for *values, count in session.execute(select(*keys, func.count()).group_by(*keys)):
+        num_all += count
+        for name, value in zip(names, values, strict=True):
+            if value is not None:
+                counts[name][value] = counts[name].get(value, 0) + count
+    return {name: tuple(sorted(found.items())) for name, found in counts.items()}, num_all

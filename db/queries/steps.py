@@ -1,0 +1,122 @@
+"""Series over the steps of one run, thinned by the database; of a redone step the newest attempt counts."""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, func, select
+from sqlalchemy.orm import Session
+
+from db.models import Step
+from db.queries.rows import AttemptSteps, LossPoint, StepRow, ThroughputPoint, columns_of
+
+
+def lineage_of(session: Session, run_id: str) -> list[AttemptSteps]:
+    """Return the steps that each attempt took and kept.
+
+    An attempt that starts at step n goes on from step n - 1: what an older attempt did from n on is redone.
+    """
+    statement = (
+        select(Step.attempt, func.min(Step.step), func.max(Step.step), func.count())
+        .where(Step.run_id == run_id)
+        .group_by(Step.attempt)
+        .order_by(Step.attempt.desc())
+    )
+    lineage: list[AttemptSteps] = []
+    kept_through: int | None = None
+    for attempt, first, last, num_rows in session.execute(statement):
+        kept = last if kept_through is None else min(last, kept_through)
+        lineage.append(AttemptSteps(attempt, first, last, num_rows, kept))
+        kept_through = first - 1 if kept_through is None else min(kept_through, first - 1)
+    return lineage[::-1]
+
+
+def steps_of(session: Session, run_id: str, after: int = 0, limit: int = 1000) -> list[StepRow]:
+    """Return the kept steps above ``after``, in order, at most ``limit`` of them."""
+    rows: list[StepRow] = []
+    for part in lineage_of(session, run_id):
+        if len(rows) == limit or part.kept_through <= after:
+            continue
+        statement = (
+            select(*columns_of(Step, StepRow))
+            .where(_within(run_id, part.attempt, max(after + 1, part.first_step), part.kept_through))
+            .order_by(Step.step)
+            .limit(limit - len(rows))
+        )
+        rows.extend(StepRow(**row._mapping) for row in session.execute(statement))
+    return rows
+
+
+def loss_series(session: Session, run_id: str, max_points: int = 1000) -> list[LossPoint]:
+    """Return the loss over the kept steps, in at most about ``max_points`` points that keep the extremes."""
+    return _loss_points(session, run_id, max_points, redone=False)
+
+
+def redone_loss_series(session: Session, run_id: str, max_points: int = 1000) -> list[LossPoint]:
+    """Return the loss over the steps that a newer attempt took again."""
+    return _loss_points(session, run_id, max_points, redone=True)
+
+
+def throughput_series(session: Session, run_id: str, max_points: int = 1000) -> list[ThroughputPoint]:
+    """Return the throughput over the kept steps, warm-up apart, in at most about ``max_points`` points."""
+    is_timed = Step.step_time_s > 0
+    timed_s = func.sum(Step.step_time_s).filter(is_timed)
+    columns = (
+        Step.is_warmup.label("is_warmup"),
+        (func.sum(Step.num_features).filter(is_timed) / timed_s).label("samples_per_s"),
+        (func.sum(Step.num_tokens).filter(is_timed) / timed_s).label("tokens_per_s"),
+        func.avg(Step.step_time_s).label("step_time_s"),
+        func.max(Step.step_time_s).label("step_time_s_max"),
+        func.avg(Step.data_time_s).label("data_time_s"),
+    )
+    return [
+        ThroughputPoint(attempt=attempt, **row._mapping)
+        for attempt, row in _slots(session, run_id, max_points, columns, redone=False)
+    ]
+
+
+def _loss_points(session: Session, run_id: str, max_points: int, *, redone: bool) -> list[LossPoint]:
+    columns = (
+        func.avg(Step.loss).label("loss"),
+        func.min(Step.loss).label("loss_min"),
+        func.max(Step.loss).label("loss_max"),
+        func.avg(Step.learning_rate).label("learning_rate"),
+        func.max(Step.grad_norm).label("grad_norm"),
+    )
+    return [
+        LossPoint(attempt=attempt, **row._mapping)
+        for attempt, row in _slots(session, run_id, max_points, columns, redone=redone)
+    ]
+
+
+def _slots(
+    session: Session, run_id: str, max_points: int, columns: tuple[ColumnElement[Any], ...], *, redone: bool
+) -> Iterator[tuple[int, Row[Any]]]:
+    """Yield each attempt with its slots of consecutive steps, as aggregates of the database."""
+    lineage = lineage_of(session, run_id)
+    width = _width(lineage, max_points)
+    for part in lineage:
+        first, last = part.first_step, part.kept_through
+        if redone:
+            first, last = max(first, part.kept_through + 1), part.last_step
+        if first > last:
+            continue
+        slot = Step.step // width
+        statement = (
+            select(func.min(Step.step).label("first_step"), func.max(Step.step).label("last_step"), *columns)
+            .where(_within(run_id, part.attempt, first, last))
+            .group_by(slot, Step.is_warmup)
+            .order_by(func.min(Step.step))
+        )
+        for row in session.execute(statement):
+            yield part.attempt, row
+
+
+def _width(lineage: list[AttemptSteps], max_points: int) -> int:
+    if sum(part.num_rows for part in lineage) <= max_points:
+        return 1
+    return ceil(sum(part.last_step - part.first_step + 1 for part in lineage) / max_points)
+
+
+def _within(run_id: str, attempt: int, first: int, last: int) -> ColumnElement[bool]:
+    return and_(Step.run_id == run_id, Step.attempt == attempt, Step.step.between(first, last))

@@ -1,0 +1,61 @@
+"""Where the wall clock of a run went."""
+
+from itertools import pairwise
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from db.models import Checkpoint, Evaluation, Step
+from db.queries.rows import AttemptRow, TimeShare
+from db.queries.steps import lineage_of
+
+
+def time_shares(session: Session, run_id: str, attempts: list[AttemptRow]) -> list[TimeShare]:
+    """Return the seconds of each kind of work from the first start to the last end; ``other`` is the rest.
+
+    Times are those of the first node. Checkpoints count with the time that they blocked training.
+    """
+    if not attempts:
+        return []
+    steps_s, warmup_s, redone_s = _step_seconds(session, run_id)
+    evaluation_s = session.scalar(select(func.sum(Evaluation.eval_time_s)).where(Evaluation.run_id == run_id))
+    blocked_s = session.scalar(select(func.sum(Checkpoint.blocked_time_s)).where(Checkpoint.run_id == run_id))
+    known = [
+        TimeShare("setup", sum(attempt.setup_time_s or 0.0 for attempt in attempts)),
+        TimeShare("warm-up steps", warmup_s),
+        TimeShare("steps", steps_s),
+        TimeShare("redone steps", redone_s),
+        TimeShare("evaluation", evaluation_s or 0.0),
+        TimeShare("checkpoints", blocked_s or 0.0),
+        TimeShare("waits", _waits(attempts)),
+    ]
+    whole_s = _end(attempts[-1]) - attempts[0].started_at
+    rest = TimeShare("other", max(0.0, whole_s - sum(share.seconds for share in known)))
+    return [share for share in [*known, rest] if share.seconds > 0]
+
+
+def _end(attempt: AttemptRow) -> float:
+    return attempt.last_seen_at if attempt.ended_at is None else attempt.ended_at
+
+
+def _waits(attempts: list[AttemptRow]) -> float:
+    return sum(max(0.0, after.started_at - _end(before)) for before, after in pairwise(attempts))
+
+
+def _step_seconds(session: Session, run_id: str) -> tuple[float, float, float]:
+    """Return the seconds of kept steps, of kept warm-up steps, and of steps that were redone."""
+    kept = {False: 0.0, True: 0.0}
+    redone = 0.0
+    for part in lineage_of(session, run_id):
+        is_kept = Step.step <= part.kept_through
+        statement = (
+            select(is_kept, Step.is_warmup, func.sum(Step.step_time_s))
+            .where(Step.run_id == run_id, Step.attempt == part.attempt)
+            .group_by(is_kept, Step.is_warmup)
+        )
+        for kept_here, is_warmup, seconds in session.execute(statement):
+            if kept_here:
+                kept[is_warmup] += seconds or 0.0
+            else:
+                redone += seconds or 0.0
+    return kept[False], kept[True], redone

@@ -1,0 +1,91 @@
+"""Attention over packed features, plugged into transformers' attention interface: the model itself is not changed."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from elasticqa.batching import MicroBatch
+
+PACKED = "elasticqa_packed"
+"""Name under which transformers finds the function below."""
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    packing: MicroBatch,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Return attention within each feature of a packed batch, (1, T, heads, head size).
+
+    Args:
+        module: the layer that asks; not used.
+        query: (1, heads, T, head size), as are ``key`` and ``value``.
+        key: see query.
+        value: see query.
+        attention_mask: always None: the packing says what belongs together.
+        dropout: of the attention probabilities, 0 in evaluation.
+        scaling: factor of the scores.
+        packing: where the features begin and end.
+    """
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+    if _has_flash(query):
+        return _flash(query, key, value, packing, dropout, scaling).unsqueeze(0), None
+    return _padded_sdpa(query, key, value, packing, dropout, scaling).unsqueeze(0), None
+
+
+def _has_flash(query: Tensor) -> bool:
+    return (
+        query.device.type == "cuda"
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and torch.cuda.get_device_capability(query.device) >= (8, 0)
+    )
+
+
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, packing: MicroBatch, dropout: float, scaling: float | None
+) -> Tensor:
+    # torch.nn.attention.varlen.varlen_attn has no dropout; the operator below it does.
+    output: Tensor = torch.ops.aten._flash_attention_forward(
+        query,
+        key,
+        value,
+        packing.cu_lengths,
+        packing.cu_lengths,
+        packing.max_length,
+        packing.max_length,
+        dropout,
+        False,
+        False,
+        scale=scaling,
+    )[0]
+    return output
+
+
+def _padded_sdpa(
+    query: Tensor, key: Tensor, value: Tensor, packing: MicroBatch, dropout: float, scaling: float | None
+) -> Tensor:
+    """Only attention is computed on padded rows here; everything else of the model sees real tokens only."""
+    rows, longest = packing.pad_index.shape
+    padded = [
+        x.index_select(0, packing.pad_index.flatten()).unflatten(0, (rows, longest)).transpose(1, 2)
+        for x in (query, key, value)
+    ]
+    output = F.scaled_dot_product_attention(
+        *padded, attn_mask=packing.mask[:, None, None, :], dropout_p=dropout, scale=scaling
+    )
+    return output.transpose(1, 2).flatten(0, 1).index_select(0, packing.unpad_index)
+
+
+AttentionInterface.register(PACKED, packed_attention)
+# No mask is ever made: features are told apart by the packing.
+AttentionMaskInterface.register(PACKED, lambda *_args, **_kwargs: None)

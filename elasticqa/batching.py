@@ -1,0 +1,188 @@
+"""From a step's number to the features that a rank feeds: pure functions of (seed, epoch, step, world size).
+
+The global batch is the step. Which features it holds does not depend on the world size; who computes which share
+does. Every rank works the plan out for itself, so nothing is sent between ranks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elasticqa.config import BatchPlan
+from elasticqa.squad.features import Features
+
+Indices = NDArray[np.int64]
+
+NO_FEATURES: Indices = np.empty(0, dtype=np.int64)
+
+
+def epoch_order(seed: int, epoch: int, num_features: int) -> Indices:
+    """Return the order in which an epoch visits the features, a permutation of ``range(num_features)``.
+
+    Philox is counter-based and its stream is fixed by NumPy's compatibility promise for bit generators.
+    """
+    bits = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
+    return np.argsort(bits.random(num_features), kind="stable")
+
+
+def shares(lengths: Sequence[int] | NDArray[np.integer], world_size: int) -> list[list[int]]:
+    """Return for each rank the positions in the batch that it computes, balanced by tokens.
+
+    Longest first, each to the rank with the fewest tokens so far (Graham 1969, LPT: at most 4/3 of the optimum).
+    Within a share positions go from long to short. Shares need not be equal in count and may be empty.
+
+    >>> shares([5, 1, 4, 4, 2], 2)
+    [[0, 4, 1], [2, 3]]
+    """
+    result: list[list[int]] = [[] for _ in range(world_size)]
+    tokens = [0] * world_size
+    for position in np.argsort(-np.asarray(lengths), kind="stable").tolist():
+        rank = min(range(world_size), key=lambda r: (tokens[r], r))
+        result[rank].append(position)
+        tokens[rank] += int(lengths[position])
+    return result
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What one rank feeds in one step.
+
+    ``micro_batches`` holds feature indices. All ranks have equally many micro-batches (FSDP gathers parameters
+    in each); one that has nothing to compute in a micro-batch has an empty array there.
+    """
+
+    step: int
+    epoch: int
+    micro_batches: list[Indices]
+    num_features: int
+    num_tokens: int
+    max_share_tokens: int
+    """Tokens of the largest share: over the mean it is the imbalance that all ranks wait for."""
+
+
+class StepPlanner:
+    """Plans of all steps for one rank."""
+
+    def __init__(
+        self,
+        plan: BatchPlan,
+        lengths: NDArray[np.integer],
+        *,
+        seed: int,
+        rank: int,
+        world_size: int,
+        micro_batch_size: int,
+    ) -> None:
+        self._plan = plan
+        self._lengths = lengths
+        self._seed = seed
+        self._rank = rank
+        self._world_size = world_size
+        self._micro_batch_size = micro_batch_size
+        self._epoch = -1
+        self._order: Indices = np.empty(0, dtype=np.int64)
+
+    def global_batch(self, step: int) -> tuple[int, Indices]:
+        """Return the epoch of the step numbered from 0 and the features of its global batch."""
+        epoch, within = self._plan.position(step)
+        if epoch != self._epoch:
+            self._order = epoch_order(self._seed, epoch, self._plan.num_features)
+            self._epoch = epoch
+        size = self._plan.global_batch_size
+        return epoch, self._order[within * size : (within + 1) * size]
+
+    def step_plan(self, step: int) -> StepPlan:
+        """Return what this rank feeds in the step numbered from 0."""
+        epoch, batch = self.global_batch(step)
+        lengths = self._lengths[batch]
+        parts = shares(lengths, self._world_size)
+        num_micro = max(-(-len(part) // self._micro_batch_size) for part in parts)
+        mine = batch[np.asarray(parts[self._rank], dtype=np.int64)]
+        return StepPlan(
+            step=step,
+            epoch=epoch,
+            micro_batches=list(np.array_split(mine, num_micro)),
+            num_features=len(batch),
+            num_tokens=int(lengths.sum()),
+            max_share_tokens=max(int(lengths[part].sum()) for part in parts),
+        )
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Features packed end to end: T tokens of B features, no padding.
+
+    Attributes:
+        feature_ids: (B,) index of each feature; -1 marks a stand-in that carries no weight.
+        input_ids, position_ids, token_type_ids: (T,), position 0 is the first token of a feature.
+        cu_lengths: (B + 1,) int32, where each feature begins; the last entry is T.
+        start_positions, end_positions: (B,) token index within the feature.
+        weights: (B,) 1 for a feature, 0 for a stand-in.
+        pad_index: (B, L) which of the T tokens stands at a place of the padded batch; 0 where ``mask`` is False.
+        unpad_index: (T,) where each token stands in the flattened padded batch.
+        mask: (B, L) True at real tokens.
+    """
+
+    feature_ids: torch.Tensor
+    input_ids: torch.Tensor
+    position_ids: torch.Tensor
+    token_type_ids: torch.Tensor
+    cu_lengths: torch.Tensor
+    start_positions: torch.Tensor
+    end_positions: torch.Tensor
+    weights: torch.Tensor
+    pad_index: torch.Tensor
+    unpad_index: torch.Tensor
+    mask: torch.Tensor
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest feature."""
+        return self.mask.shape[1]
+
+    def fed_ids(self) -> list[int]:
+        """Return the ids of the features in this batch, as its tensors have them."""
+        return [index for index in self.feature_ids.tolist() if index >= 0]
+
+    def to(self, device: torch.device) -> "MicroBatch":
+        """Return the batch on the device; the copy does not wait."""
+        if device.type == "cpu":
+            return self
+        moved = {name: value.pin_memory().to(device, non_blocking=True) for name, value in vars(self).items()}
+        return MicroBatch(**moved)
+
+
+def pack(features: Features, indices: Indices) -> MicroBatch:
+    """Return the features of the indices as one micro-batch.
+
+    No indices give a stand-in of weight 0 (feature 0), since every rank runs equally many forward passes.
+    """
+    chosen = indices if len(indices) else np.zeros(1, dtype=np.int64)
+    begins, ends = features.offsets[chosen], features.offsets[chosen + 1]
+    lengths = (ends - begins).astype(np.int64)
+    cu_lengths = np.concatenate([[0], np.cumsum(lengths)])
+    position_ids = np.arange(cu_lengths[-1]) - np.repeat(cu_lengths[:-1], lengths)
+    flat = np.repeat(begins, lengths) + position_ids
+    longest = int(lengths.max())
+    places = np.arange(longest)
+    mask = places < lengths[:, None]
+    row_of_token = np.repeat(np.arange(len(chosen)), lengths)
+    weight = 1.0 if len(indices) else 0.0
+    return MicroBatch(
+        feature_ids=torch.from_numpy(chosen if len(indices) else np.full(1, -1, dtype=np.int64)),
+        input_ids=torch.from_numpy(features.input_ids[flat].astype(np.int64)),
+        position_ids=torch.from_numpy(position_ids),
+        token_type_ids=torch.from_numpy(
+            (position_ids >= np.repeat(features.segment_start[chosen], lengths)).astype(np.int64)
+        ),
+        cu_lengths=torch.from_numpy(cu_lengths.astype(np.int32)),
+        start_positions=torch.from_numpy(features.start_position[chosen].astype(np.int64)),
+        end_positions=torch.from_numpy(features.end_position[chosen].astype(np.int64)),
+        weights=torch.full((len(chosen),), weight),
+        pad_index=torch.from_numpy(np.where(mask, cu_lengths[:-1, None] + places, 0)),
+        unpad_index=torch.from_numpy(row_of_token * longest + position_ids),
+        mask=torch.from_numpy(mask),
+    )

@@ -1,0 +1,211 @@
+"""What a training run is asked to do: one frozen config, the recipes, and the plan of a batch."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from elasticqa.errors import ConfigError
+
+Parallel = Literal["none", "ddp", "fsdp"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Attention = Literal["auto", "packed", "padded"]
+
+HARMLESS_FIELDS = frozenset(
+    {"name", "resume", "log_every_s", "checkpoint_every_steps", "keep_checkpoints", "eval_every_steps"}
+)
+"""Fields that may change on resume: they do not alter what is learned from which features."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Every intention of a run with its default and help; facts (world size, device, run id) are not in it."""
+
+    recipe: str = "demo"
+    """Named set of defaults that the other options change."""
+    name: str | None = None
+    """Name of the run on the pages; free text."""
+    model: str = "sentence-transformers/all-MiniLM-L6-v2"
+    """Hub name or local directory of an encoder with a fast tokenizer."""
+    dataset: str = "demo"
+    """`demo`, a directory with train*.json and dev*.json (.gz allowed), a SQuAD file, or a hub name."""
+    eval_file: str | None = None
+    """SQuAD file to evaluate on instead of the data set's own development split."""
+    strict: bool = False
+    """Refuse a data set with an answer that is not at its place in the context, instead of skipping it."""
+    max_train_features: int | None = None
+    """Train on the first N features only."""
+    max_eval_examples: int | None = None
+    """Evaluate on the first N questions only."""
+    parallel: Parallel = "ddp"
+    """How ranks share the model: `none` (one process), `ddp`, or `fsdp`."""
+    precision: Precision = "auto"
+    """`auto`: bf16 where the device has it, else fp16; fp32 on a CPU."""
+    attention: Attention = "auto"
+    """`packed` removes padding (BERT family); `auto` packs where the model can be packed."""
+    activation_checkpointing: bool = False
+    """Recompute each layer in the backward pass: less memory, about a third more work."""
+    epochs: int = 1
+    """Passes over the training features."""
+    max_steps: int | None = None
+    """Stop after N optimizer steps, whatever the epochs."""
+    global_batch_size: int = 24
+    """Features per optimizer step over all ranks; the world size never changes it."""
+    micro_batch_size: int = 24
+    """At most so many features per rank and forward pass."""
+    max_length: int = 384
+    """Tokens of a window: question, context and special tokens."""
+    doc_stride: int = 128
+    """Tokens by which two windows of a context overlap."""
+    max_answer_length: int = 30
+    """Tokens of the longest answer that is considered."""
+    learning_rate: float = 3e-5
+    """Peak of the learning rate."""
+    weight_decay: float = 0.01
+    """AdamW decay of matrices; biases and LayerNorm weights are not decayed."""
+    warmup_ratio: float = 0.1
+    """Share of the steps over which the learning rate rises; then it falls linearly to 0."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this global norm."""
+    dropout: float | None = None
+    """Dropout probability everywhere in the model; unset keeps the model's own."""
+    seed: int = 42
+    """Of the data order, the new head and dropout."""
+    eval_before: bool = False
+    """Evaluate before the first step as well."""
+    eval_every_steps: int | None = None
+    """Evaluate every N steps; always at the end."""
+    checkpoint_every_steps: int = 500
+    """Save a checkpoint every N steps; always at the end and when asked to stop."""
+    keep_checkpoints: int = 2
+    """The newest N checkpoints are kept."""
+    resume: str = "auto"
+    """`auto`: go on with the newest unfinished run of the same config; `none`: start anew; or a run directory."""
+    log_every_s: float = 5.0
+    """Seconds between two progress lines."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run."""
+        for field, least in _LEAST.items():
+            value = getattr(self, field)
+            if value is not None and value < least:
+                raise ConfigError(f"{field}={value} is too small: at least {least}; {_flag(field)} sets it")
+        for field, most in (("warmup_ratio", 1.0), ("dropout", 0.99)):
+            value = getattr(self, field)
+            if value is not None and value > most:
+                raise ConfigError(f"{field}={value} is too large: at most {most}; {_flag(field)} sets it")
+        if self.doc_stride >= self.max_length:
+            raise ConfigError(
+                f"doc_stride={self.doc_stride} must be smaller than max_length={self.max_length}: "
+                "windows would not move forward; lower --doc-stride or raise --max-length"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field, as the journal's first line records it."""
+        return asdict(self)
+
+    def differences(self, recorded: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Return the harmful fields that differ from a recorded config, each as (recorded, asked).
+
+        >>> TrainConfig().differences(TrainConfig(seed=1, name="x").to_dict())
+        {'seed': (1, 42)}
+        """
+        return {
+            field.name: (recorded.get(field.name), getattr(self, field.name))
+            for field in fields(self)
+            if field.name not in HARMLESS_FIELDS and recorded.get(field.name) != getattr(self, field.name)
+        }
+
+
+_LEAST: dict[str, float] = {
+    "max_train_features": 1,
+    "max_eval_examples": 1,
+    "epochs": 1,
+    "max_steps": 1,
+    "global_batch_size": 1,
+    "micro_batch_size": 1,
+    "max_length": 16,
+    "doc_stride": 1,
+    "max_answer_length": 1,
+    "learning_rate": 0.0,
+    "weight_decay": 0.0,
+    "warmup_ratio": 0.0,
+    "max_grad_norm": 1e-12,
+    "dropout": 0.0,
+    "seed": 0,
+    "eval_every_steps": 1,
+    "checkpoint_every_steps": 1,
+    "keep_checkpoints": 1,
+    "log_every_s": 0.0,
+}
+
+
+def _flag(field: str) -> str:
+    return "--" + field.replace("_", "-")
+
+
+_DEMO = TrainConfig(
+    epochs=3,
+    global_batch_size=16,
+    max_length=192,
+    doc_stride=64,
+    learning_rate=3e-4,
+    eval_before=True,
+    checkpoint_every_steps=50,
+    log_every_s=3.0,
+)
+
+RECIPES: dict[str, TrainConfig] = {"demo": _DEMO}
+
+
+def recipe(name: str) -> TrainConfig:
+    """Return the config of a recipe.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    if name not in RECIPES:
+        raise ConfigError(f"recipe={name!r} is not known: use one of {', '.join(sorted(RECIPES))}")
+    return replace(RECIPES[name], recipe=name)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How steps follow from the config and the number of features; the world size does not enter."""
+
+    num_features: int
+    global_batch_size: int
+    steps_per_epoch: int
+    num_steps: int
+
+    def position(self, step: int) -> tuple[int, int]:
+        """Return (epoch, step within that epoch), both from 0, of the step numbered from 0."""
+        return divmod(step, self.steps_per_epoch)
+
+    def samples_seen(self, step: int) -> int:
+        """Return the features consumed by the first ``step`` steps."""
+        epoch, within = self.position(step)
+        return epoch * self.num_features + min(within * self.global_batch_size, self.num_features)
+
+
+def batch_plan(config: TrainConfig, num_features: int, world_size: int) -> BatchPlan:
+    """Return the plan of all steps.
+
+    Raises:
+        ConfigError: the global batch is smaller than the world, or there is nothing to train on.
+
+    >>> batch_plan(TrainConfig(global_batch_size=4, epochs=2), num_features=10, world_size=3).num_steps
+    6
+    """
+    if config.global_batch_size < world_size:
+        raise ConfigError(
+            f"global_batch_size={config.global_batch_size} cannot feed world_size={world_size}: every rank needs a "
+            f"feature; use at most {config.global_batch_size} ranks or raise --global-batch-size"
+        )
+    if num_features == 0:
+        raise ConfigError(
+            f"dataset={config.dataset!r} has 0 training features: at least one answer must be in its context"
+        )
+    steps_per_epoch = -(-num_features // config.global_batch_size)
+    num_steps = steps_per_epoch * config.epochs
+    if config.max_steps is not None:
+        num_steps = min(num_steps, config.max_steps)
+    return BatchPlan(num_features, config.global_batch_size, steps_per_epoch, num_steps)

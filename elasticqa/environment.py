@@ -1,0 +1,125 @@
+"""Facts of the machine, the software and the scheduler, in the form of the journal's `attempt` line."""
+
+import os
+import platform
+import re
+import socket
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("elasticqa", "transformers", "tokenizers", "datasets", "numpy", "triton", "torchx")
+GIT_TIMEOUT_S = 10.0
+
+
+def host_facts(node_rank: int, num_devices: int) -> dict[str, Any]:
+    """Return the `host` object of this node; what cannot be known is None.
+
+    Args:
+        node_rank: of this node.
+        num_devices: GPUs of this node that the run uses, or its processes on a CPU.
+    """
+    facts: dict[str, Any] = {
+        "node_rank": node_rank,
+        "host_name": socket.gethostname(),
+        "device_type": "cpu",
+        "device_name": _cpu_name(),
+        "num_devices": num_devices,
+        "device_memory_bytes": None,
+        "num_cpus": len(os.sched_getaffinity(0)),
+        "cpu_name": _cpu_name(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "driver": None,
+    }
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        facts["device_type"] = "cuda"
+        facts["device_name"] = properties.name
+        facts["device_memory_bytes"] = properties.total_memory
+        facts["driver"] = _text_of(Path("/sys/module/nvidia/version"))
+    return facts
+
+
+def software_facts() -> dict[str, str | None]:
+    """Return versions by name; None for what is not installed."""
+    facts: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "platform": platform.platform(),
+    }
+    return facts | {name: _version_of(name) for name in PACKAGES}
+
+
+def git_facts(path: Path) -> dict[str, Any] | None:
+    """Return commit and dirtiness of the repository that holds `path`; None without one, a commit or git.
+
+    Files that git does not track do not make it dirty.
+    """
+    commit = _git(path, "rev-parse", "--verify", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(path, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "is_dirty": None if changes is None else bool(changes)}
+
+
+def scheduler_facts(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what started this process, from the scheduler's variables; `local` where there are none."""
+    job_id = environ.get("SLURM_JOB_ID")
+    return {
+        "kind": "slurm" if job_id else "local",
+        "job_id": job_id or None,
+        "partition": environ.get("SLURM_JOB_PARTITION"),
+        "node_list": environ.get("SLURM_JOB_NODELIST"),
+        "submitted_at": None,
+        "started_at": _seconds(environ.get("SLURM_JOB_START_TIME")),
+    }
+
+
+def _cpu_name() -> str | None:
+    text = _text_of(Path("/proc/cpuinfo")) or ""
+    match = re.search(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", text, re.MULTILINE)
+    if match:
+        return match[1].strip()
+    return platform.processor() or platform.machine() or None
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(path: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", os.fspath(path), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=GIT_TIMEOUT_S,
+            check=False,
+            # Only read: never take the index lock from under somebody's commit.
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _seconds(value: str | None) -> float | None:
+    try:
+        return float(value) if value else None
+    except ValueError:
+        return None

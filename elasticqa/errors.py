@@ -1,0 +1,68 @@
+"""Errors that somebody catches: the command line prints each as one line."""
+
+import os
+from dataclasses import dataclass
+
+_MAX_SHOWN = 60
+
+
+def shown(value: object) -> str:
+    """Return ``value`` quoted, on one line and shortened, whatever a file made it."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deep to print; an integer too long to print
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+class ConfigError(ValueError):
+    """A request that cannot be met; the message has value, rule and way out."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be written or read."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a data set; ``article`` and ``paragraph`` count from 1, ``field`` is a path of keys."""
+
+    file: str | os.PathLike[str]
+    article: int | None = None
+    title: str | None = None
+    paragraph: int | None = None
+    question: int | None = None
+    question_id: str | None = None
+    field: str | None = None
+
+    def __str__(self) -> str:
+        parts = [os.fsdecode(self.file)]
+        if self.article is not None:
+            title = "" if self.title is None else f" ({shown(self.title)})"
+            parts.append(f"article {self.article}{title}")
+        if self.paragraph is not None:
+            parts.append(f"paragraph {self.paragraph}")
+        if self.question is not None:
+            parts.append(f"question {self.question}")
+        if self.question_id is not None:
+            parts.append(f"id {shown(self.question_id)}")
+        if self.field is not None:
+            parts.append(f"field {self.field}")
+        return ", ".join(parts)
+
+
+class DataError(ValueError):
+    """A data set that breaks a rule of its format.
+
+    Attributes:
+        place: where.
+        rule: what is wrong there, on one line.
+    """
+
+    def __init__(self, place: Place, rule: str) -> None:
+        super().__init__(place, rule)
+        self.place = place
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.rule}"

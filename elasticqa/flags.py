@@ -1,0 +1,52 @@
+"""The command line of a training run, generated from the fields of its config."""
+
+import argparse
+import io
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+
+import tyro
+
+from elasticqa.config import TrainConfig, recipe
+from elasticqa.errors import ConfigError
+
+_BOX = re.compile("[╭╮╰╯│─]+")
+
+
+def parse_config(argv: Sequence[str]) -> TrainConfig:
+    """Return the config of a command line: a recipe's defaults and what the options change.
+
+    Raises:
+        ConfigError: an option or its value is not valid; on one line.
+        SystemExit: of status 0, after ``--help``.
+    """
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--recipe", default=TrainConfig.recipe)
+    chosen, _ = first.parse_known_args(argv)
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            return tyro.cli(
+                TrainConfig,
+                default=recipe(chosen.recipe),
+                args=list(argv),
+                prog="elasticqa train",
+                description="Fine-tune an encoder for extractive question answering.",
+            )
+    except SystemExit as end:
+        if end.code in (0, None):
+            raise
+        raise ConfigError(_one_line(complaint.getvalue())) from None
+
+
+def _one_line(box: str) -> str:
+    """Return the message of tyro's box: what stands above its first inner rule."""
+    lines = []
+    for line in box.splitlines()[1:]:
+        text = _BOX.sub("", line).strip()
+        if not text:
+            break
+        lines.append(text)
+    message = " ".join(lines) or "the command line cannot be parsed"
+    return f"{message}; elasticqa train --help lists the options"

@@ -1,0 +1,162 @@
+"""The encoder with its question-answering head, on packed or padded batches alike."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoConfig, AutoModelForQuestionAnswering, PretrainedConfig
+from transformers.utils import logging as transformers_logging
+
+from elasticqa.attention import PACKED
+from elasticqa.batching import MicroBatch
+from elasticqa.config import TrainConfig
+from elasticqa.errors import ConfigError
+
+PACKABLE = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert"})
+"""Model types whose only mixing of positions is attention through the interface."""
+
+_SHIFTED_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert"})
+"""Their first position is pad_token_id + 1."""
+
+_DROPOUT_FIELDS = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "attention_dropout",
+    "qa_dropout",
+    "classifier_dropout",
+)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How batches must be shaped for a model."""
+
+    model_type: str
+    is_packed: bool
+    first_position: int
+    has_token_types: bool
+    pad_token_id: int
+
+    @classmethod
+    def of(cls, model_config: PretrainedConfig, attention: str) -> "ModelSpec":
+        """Return the spec for a model's configuration and the attention asked for.
+
+        Raises:
+            ConfigError: packing was asked for and the model cannot be packed.
+        """
+        model_type = str(model_config.model_type)
+        if attention == "packed" and model_type not in PACKABLE:
+            raise ConfigError(
+                f"attention='packed' does not fit a model of type {model_type!r}: it can be packed for "
+                f"{', '.join(sorted(PACKABLE))}; use --attention padded"
+            )
+        pad_token_id = getattr(model_config, "pad_token_id", None) or 0
+        return cls(
+            model_type=model_type,
+            is_packed=attention != "padded" and model_type in PACKABLE,
+            first_position=pad_token_id + 1 if model_type in _SHIFTED_POSITIONS else 0,
+            has_token_types=getattr(model_config, "type_vocab_size", 0) > 1,
+            pad_token_id=pad_token_id,
+        )
+
+
+def load_model(path: str | Path, config: TrainConfig) -> tuple[nn.Module, ModelSpec]:
+    """Return the model in fp32 on the CPU, its new head drawn from the seed, and its spec.
+
+    Raises:
+        ConfigError: the directory holds no encoder with a question-answering head.
+    """
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        model_config = AutoConfig.from_pretrained(path)
+        spec = ModelSpec.of(model_config, config.attention)
+        if config.dropout is not None:
+            for field in _DROPOUT_FIELDS:
+                if hasattr(model_config, field):
+                    setattr(model_config, field, config.dropout)
+        torch.manual_seed(config.seed)
+        model = AutoModelForQuestionAnswering.from_pretrained(
+            path,
+            config=model_config,
+            dtype=torch.float32,
+            attn_implementation=PACKED if spec.is_packed else "sdpa",
+        )
+    except (OSError, KeyError, ValueError) as error:
+        raise ConfigError(
+            f"model={config.model!r} cannot be loaded for question answering: {_first_line(error)}; "
+            "give a directory or hub name of an encoder that AutoModelForQuestionAnswering knows"
+        ) from error
+    longest = getattr(model_config, "max_position_embeddings", None)
+    if longest is not None and config.max_length + spec.first_position > longest:
+        raise ConfigError(
+            f"max_length={config.max_length} is longer than model={config.model!r} has positions: "
+            f"at most {longest - spec.first_position}; lower --max-length"
+        )
+    return model, spec
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+class QuestionAnswerer(nn.Module):
+    """Puts a transformers model behind one signature: a micro-batch in, flat logits out."""
+
+    def __init__(self, model: nn.Module, spec: ModelSpec) -> None:
+        super().__init__()
+        self.model = model
+        self.spec = spec
+
+    def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Return start and end logits, each (T,), in fp32."""
+        if self.spec.is_packed:
+            inputs: dict[str, object] = {
+                "input_ids": batch.input_ids[None],
+                "position_ids": batch.position_ids[None] + self.spec.first_position,
+                "packing": batch,
+            }
+            token_type_ids = batch.token_type_ids[None]
+        else:
+            ids = batch.input_ids[batch.pad_index].masked_fill(~batch.mask, self.spec.pad_token_id)
+            inputs = {"input_ids": ids, "attention_mask": batch.mask.long()}
+            token_type_ids = batch.token_type_ids[batch.pad_index].masked_fill(~batch.mask, 0)
+        if self.spec.has_token_types:
+            inputs["token_type_ids"] = token_type_ids
+        output = self.model(**inputs)
+        start, end = output.start_logits.float().flatten(), output.end_logits.float().flatten()
+        if self.spec.is_packed:
+            return start, end
+        return start[batch.unpad_index], end[batch.unpad_index]
+
+
+def feature_losses(start_logits: Tensor, end_logits: Tensor, batch: MicroBatch) -> Tensor:
+    """Return the loss of each feature, (B,): the mean of the two cross entropies over its own tokens."""
+    losses = [
+        F.cross_entropy(
+            logits[batch.pad_index].masked_fill(~batch.mask, float("-inf")), positions, reduction="none"
+        )
+        for logits, positions in (
+            (start_logits, batch.start_positions),
+            (end_logits, batch.end_positions),
+        )
+    ]
+    return (losses[0] + losses[1]) / 2
+
+
+def flops_per_token(model: nn.Module) -> int:
+    """Return floating-point operations per token of forward and backward, attention scores left out.
+
+    6 per parameter that multiplies every token (Kaplan et al. 2020, arXiv:2001.08361, table 1): embedding tables
+    are looked up, not multiplied.
+    """
+    embeddings = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+        for parameter in module.parameters()
+    }
+    return 6 * sum(p.numel() for p in model.parameters() if id(p) not in embeddings)

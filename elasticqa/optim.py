@@ -1,0 +1,100 @@
+"""AdamW with decay groups, the learning rate as a function of the step, and the update that may be skipped."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate
+
+from elasticqa.config import Precision, TrainConfig
+
+INITIAL_LOSS_SCALE = 2.0**14
+"""GradScaler starts at 2**16, whose first steps overflow with BERT's initial losses."""
+
+
+def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """Return fused AdamW; vectors (biases, LayerNorm) are not decayed."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
+
+
+def learning_rate_at(step: int, num_steps: int, config: TrainConfig) -> float:
+    """Return the learning rate of the step numbered from 0: linear warm-up, then linear decay to 0.
+
+    >>> config = TrainConfig(learning_rate=1.0, warmup_ratio=0.2)
+    >>> [learning_rate_at(step, 10, config) for step in (0, 1, 2, 6, 10)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    warmup_steps = round(config.warmup_ratio * num_steps)
+    if step < warmup_steps:
+        return config.learning_rate * step / warmup_steps
+    return config.learning_rate * max(0.0, (num_steps - step) / max(1, num_steps - warmup_steps))
+
+
+class Updater:
+    """Clip, unscale and update in one go, without asking the device for a value.
+
+    A step whose global gradient norm or loss is not finite changes nothing: fused AdamW reads the verdict on the
+    device. With fp16 the loss is scaled up and the scale follows overflows (Micikevicius et al. 2018,
+    arXiv:1710.03740, section 3.2); for other precisions the scale is 1 and stays.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.AdamW, config: TrainConfig, precision: Precision, device: torch.device
+    ) -> None:
+        self._optimizer = optimizer
+        self._max_grad_norm = config.max_grad_norm
+        self._is_scaled = precision == "fp16"
+        self.scale = torch.full((), INITIAL_LOSS_SCALE if self._is_scaled else 1.0, device=device)
+        self._growth = torch.zeros((), dtype=torch.int32, device=device)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the loss scale and the steps since it last changed."""
+        return {"scale": self.scale, "growth": self._growth}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what ``state_dict`` gave; the scale of another precision is not taken over."""
+        if self._is_scaled and float(state["scale"]) > 1:
+            self.scale.copy_(state["scale"])
+            self._growth.copy_(state["growth"])
+
+    def step(self, learning_rate: float, loss: Tensor) -> Tensor:
+        """Apply the update and return the gradient norm before clipping, a scalar on the device.
+
+        Args:
+            learning_rate: of this step.
+            loss: of the global batch, unscaled; a value that is not finite skips the update.
+        """
+        gradients = [p.grad for p in self._parameters() if p.grad is not None]
+        norm = _total(torch.nn.utils.get_total_norm(gradients)) / self.scale
+        is_bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
+        factor = torch.clamp(self._max_grad_norm / (norm + 1e-6), max=1.0) / self.scale
+        torch._foreach_mul_(gradients, _like(gradients, torch.nan_to_num(factor, nan=0.0)))
+        verdict = is_bad.float()
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.found_inf = _like(gradients, verdict)  # type: ignore[attr-defined]
+        self._optimizer.step()
+        if self._is_scaled:
+            torch._amp_update_scale_(self.scale, self._growth, verdict, 2.0, 0.5, 2000)
+        return norm
+
+    def _parameters(self) -> Iterable[nn.Parameter]:
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
+
+
+def _total(norm: Tensor) -> Tensor:
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def _like(gradients: list[Tensor], value: Tensor) -> Tensor:
+    """Return the scalar in the form the gradients have: an operator takes either tensors or distributed ones."""
+    first = gradients[0]
+    if isinstance(first, DTensor):
+        return DTensor.from_local(value, first.device_mesh, [Replicate()] * first.device_mesh.ndim)
+    return value

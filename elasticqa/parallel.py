@@ -1,0 +1,94 @@
+"""The only branch on parallelism: how a model is spread over the ranks."""
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from elasticqa.config import Parallel, Precision
+from elasticqa.errors import ConfigError
+from elasticqa.topology import Topology
+
+DTYPES: dict[Precision, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+
+
+def wrap(model: nn.Module, parallel: Parallel, topology: Topology, precision: Precision) -> nn.Module:
+    """Return the model on its device, replicated or sharded; every rank must call this.
+
+    Raises:
+        ConfigError: the strategy does not fit how the processes were started.
+    """
+    if parallel == "none":
+        if topology.world_size > 1:
+            raise ConfigError(
+                f"parallel='none' cannot use world_size={topology.world_size}: it is one process; "
+                "use the component ddp or fsdp, or --parallel ddp"
+            )
+        return model.to(topology.device)
+    if parallel == "fsdp":
+        return _shard(model, topology, precision)
+    model = model.to(topology.device)
+    if not topology.is_distributed:
+        return model
+    return DistributedDataParallel(
+        model,
+        device_ids=[topology.device.index] if topology.device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        broadcast_buffers=False,
+    )
+
+
+def _shard(model: nn.Module, topology: Topology, precision: Precision) -> nn.Module:
+    if not topology.is_distributed:
+        raise ConfigError(
+            "parallel='fsdp' needs a process group: start it with the component fsdp or with torchrun"
+        )
+    mesh = init_device_mesh(topology.device.type, (topology.world_size,))
+    # Parameters are gathered in the compute dtype (half the bytes), gradients are summed in fp32.
+    policy = MixedPrecisionPolicy(
+        param_dtype=None if precision == "fp32" else DTYPES[precision], reduce_dtype=torch.float32
+    )
+    model = model.to(topology.device)
+    for layer in encoder_layers(model):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def encoder_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the encoder's layers: the modules of its longest list.
+
+    Raises:
+        ConfigError: the model has no list of layers.
+    """
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
+    if not stacks:
+        raise ConfigError(
+            "parallel='fsdp' found no list of layers in this model: its memory cannot be sharded by layer; use ddp"
+        )
+    return list(max(stacks, key=len))
+
+
+def set_gradient_sync(model: nn.Module, is_last: bool) -> None:
+    """Let only the last micro-batch of a step exchange gradients (DDP); FSDP reduces in each, to stay sharded."""
+    if isinstance(model, DistributedDataParallel):
+        model.require_backward_grad_sync = is_last
+
+
+def local_parameter_bytes(model: nn.Module) -> int:
+    """Return the bytes of parameters that this rank holds between steps."""
+    total = 0
+    for parameter in model.parameters():
+        local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+        total += local.numel() * local.element_size()
+    return total
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether parameters are spread over the ranks."""
+    return isinstance(model, FSDPModule)

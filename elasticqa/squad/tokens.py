@@ -1,0 +1,117 @@
+"""Texts to token columns, and what a tokenizer puts around a question and a context."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from elasticqa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Bounds the memory of encodings (hundreds of bytes a token) and still gives every core its part.
+_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class Tokenized:
+    """Tokens of many texts end to end, without special tokens.
+
+    Attributes:
+        ids: (T,) int32.
+        char_offsets: (T, 2) int32, where in its text a token begins and ends; (0, 2) unless asked for.
+        offsets: (texts + 1,) int64, where each text's tokens begin; the last entry is T.
+    """
+
+    ids: NDArray[np.int32]
+    char_offsets: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PairTemplate:
+    """The special tokens of ``prefix question middle context suffix``, each part int32.
+
+    ``segment_shift``: where token type 1 begins, counted from the first context token (0 or less); None where
+    the model has no token types.
+    """
+
+    prefix: NDArray[np.int32]
+    middle: NDArray[np.int32]
+    suffix: NDArray[np.int32]
+    segment_shift: int | None
+
+    @property
+    def num_special(self) -> int:
+        """Tokens beside those of the question and the context."""
+        return len(self.prefix) + len(self.middle) + len(self.suffix)
+
+    @classmethod
+    def of(cls, backend: Tokenizer, *, has_types: bool) -> "PairTemplate":
+        """Return the template, read off an encoded pair.
+
+        Raises:
+            ConfigError: the question does not come first, or the token types are other than 0 and then 1.
+        """
+        encoding = backend.encode("question", "context")
+        sequences = encoding.sequence_ids
+        ids = np.array(encoding.ids, dtype=np.int32)
+        if 0 not in sequences or 1 not in sequences:
+            raise ConfigError("the tokenizer gives no token for 'question' or 'context': use the model's own")
+        begin, end = sequences.index(0), len(sequences) - sequences[::-1].index(0)
+        context_begin = sequences.index(1)
+        context_end = len(sequences) - sequences[::-1].index(1)
+        types = encoding.type_ids
+        ones = types.index(1) if has_types and 1 in types else None
+        in_order = end <= context_begin and (ones is None or end <= ones <= context_begin)
+        if not in_order or (has_types and types != sorted(min(kind, 1) for kind in types)):
+            raise ConfigError(
+                f"the tokenizer lays a pair out as sequences {sequences} with token types {types}: the "
+                "question must come first, with types 0 and then 1; use a model of the BERT or RoBERTa family"
+            )
+        shift = None if ones is None else ones - context_begin
+        return cls(ids[:begin], ids[end:context_begin], ids[context_end:], shift)
+
+
+def copy_of_backend(tokenizer: "PreTrainedTokenizerBase") -> Tokenizer:
+    """Return a copy of the tokenizer's Rust part that neither truncates nor pads.
+
+    Raises:
+        ConfigError: it has no such part.
+    """
+    if not tokenizer.is_fast:
+        raise ConfigError(
+            f"{type(tokenizer).__name__} is not a fast tokenizer: windows need character offsets of tokens; "
+            "use a model with a tokenizer.json"
+        )
+    original: Tokenizer = tokenizer.backend_tokenizer
+    backend = Tokenizer.from_str(original.to_str())
+    backend.encode_special_tokens = original.encode_special_tokens
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def tokenize(backend: Tokenizer, texts: Sequence[str], *, with_offsets: bool = True) -> Tokenized:
+    """Return the tokens of the texts; a chunk is worked on by as many threads as there are cores."""
+    encode = backend.encode_batch if with_offsets else backend.encode_batch_fast
+    ids: list[NDArray[np.int32]] = []
+    places: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
+    lengths: list[int] = []
+    for begin in range(0, len(texts), _CHUNK):
+        encodings = encode(list(texts[begin : begin + _CHUNK]), add_special_tokens=False)
+        lengths += [len(encoding) for encoding in encodings]
+        ids.append(np.fromiter(chain.from_iterable(e.ids for e in encodings), dtype=np.int32))
+        if with_offsets:
+            pairs = chain.from_iterable(e.offsets for e in encodings)
+            places.append(np.fromiter(chain.from_iterable(pairs), dtype=np.int32))
+    return Tokenized(
+        ids=np.concatenate(ids),
+        char_offsets=np.concatenate(places).reshape(-1, 2),
+        offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+    )

@@ -1,0 +1,139 @@
+"""Rank facts: read from the environment once, here and nowhere else."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from elasticqa.config import Precision
+from elasticqa.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Where this process stands in the world, and the device it computes on."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    world_size: int
+    local_world_size: int
+    num_nodes: int
+    restart_count: int
+    device: torch.device
+    is_distributed: bool
+    """Started by torchrun: a process group exists, also for a world of one."""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Topology":
+        """Return the facts that torchrun put in the environment, or those of a single process without it.
+
+        Raises:
+            ConfigError: this node has fewer GPUs than processes (and has some): two ranks would share one.
+        """
+        world_size = int(environ.get("WORLD_SIZE", "1"))
+        local_world_size = int(environ.get("LOCAL_WORLD_SIZE", "1"))
+        local_rank = int(environ.get("LOCAL_RANK", "0"))
+        num_gpus = torch.cuda.device_count()
+        if num_gpus and local_world_size > num_gpus:
+            raise ConfigError(
+                f"nproc_per_node={local_world_size} but this node has {num_gpus} GPUs: each rank needs its own; "
+                f"use --nproc_per_node {num_gpus}, or hide the GPUs with CUDA_VISIBLE_DEVICES= to train on the CPU"
+            )
+        return cls(
+            rank=int(environ.get("RANK", "0")),
+            local_rank=local_rank,
+            node_rank=int(environ.get("GROUP_RANK", "0")),
+            world_size=world_size,
+            local_world_size=local_world_size,
+            num_nodes=int(environ.get("GROUP_WORLD_SIZE", "1")),
+            restart_count=int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            device=torch.device("cuda", local_rank) if num_gpus else torch.device("cpu"),
+            is_distributed="RANK" in environ and "MASTER_ADDR" in environ,
+        )
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the one rank that writes what the whole run shares."""
+        return self.rank == 0
+
+    @property
+    def is_node_main(self) -> bool:
+        """Whether this is the one rank of its node that writes the node's own journal."""
+        return self.local_rank == 0
+
+    @contextmanager
+    def process_group(self, timeout: timedelta) -> Iterator[None]:
+        """Hold the default process group while the block runs; every rank must enter.
+
+        NCCL serves CUDA tensors and gloo CPU tensors, so small host-side agreements need no device.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        if not self.is_distributed:
+            yield
+            return
+        if self.device.type == "cuda":
+            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout, device_id=self.device)
+        else:
+            dist.init_process_group("gloo", timeout=timeout)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+    def barrier(self) -> None:
+        """Wait for all ranks; every rank must call this."""
+        if self.is_distributed:
+            dist.barrier()
+
+    def broadcast(self, value: T) -> T:
+        """Return rank 0's value on every rank; every rank must call this (picklable values)."""
+        if not self.is_distributed:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+    def gather(self, value: T) -> list[T]:
+        """Return every rank's value in rank order, on rank 0; an empty list elsewhere. A collective."""
+        if not self.is_distributed:
+            return [value]
+        box: list[T | None] | None = [None] * self.world_size if self.is_main else None
+        dist.gather_object(value, box, dst=0)
+        return [item for item in box or [] if item is not None]
+
+    def sum_in_place(self, tensor: torch.Tensor) -> None:
+        """Add the tensor up over all ranks, in place, without waiting for the device; a collective."""
+        if self.is_distributed:
+            dist.all_reduce(tensor)
+
+
+def resolve_precision(asked: Precision, device: torch.device) -> Precision:
+    """Return the precision that will be used on the device: never ``auto``.
+
+    Raises:
+        ConfigError: the device cannot do what was asked.
+    """
+    if device.type == "cpu":
+        if asked == "fp16":
+            raise ConfigError(
+                "precision='fp16' needs a GPU: a CPU computes in fp32 or bf16; use --precision fp32"
+            )
+        return "fp32" if asked == "auto" else asked
+    has_bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
+    if asked == "auto":
+        return "bf16" if has_bf16 else "fp16"
+    if asked == "bf16" and not has_bf16:
+        raise ConfigError(
+            f"precision='bf16' is not in the hardware of {torch.cuda.get_device_name(device)}: it needs compute "
+            "capability 8.0; use --precision fp16"
+        )
+    return asked

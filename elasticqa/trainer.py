@@ -1,0 +1,269 @@
+"""The loop: it receives its parts and runs from the restored step to the last."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from signal import Signals
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from elasticqa.batching import NO_FEATURES, StepPlan, StepPlanner, pack
+from elasticqa.checkpoint import Checkpointer
+from elasticqa.config import BatchPlan, Precision, TrainConfig
+from elasticqa.model import feature_losses
+from elasticqa.optim import Updater, learning_rate_at
+from elasticqa.parallel import DTYPES, set_gradient_sync
+from elasticqa.record import Evaluation, Recorder, StepMetrics
+from elasticqa.rng import seed_step
+from elasticqa.signals import StopRequest
+from elasticqa.squad.features import Features
+from elasticqa.topology import Topology
+
+WARMUP_STEPS = 5
+"""Steps after a start that throughput leaves out: allocator, autotuning and caches settle in them."""
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss of a step is not finite; its update was skipped and no checkpoint holds it."""
+
+    def __init__(self, metrics: StepMetrics, feature_ids: list[int]) -> None:
+        shown = ", ".join(map(str, feature_ids[:32])) + (", ..." if len(feature_ids) > 32 else "")
+        super().__init__(
+            f"loss={metrics.loss} (gradient norm {metrics.grad_norm}) at step {metrics.step} is not finite: its update "
+            f"was skipped and no checkpoint holds it; features {shown}; lower --learning-rate or look at these features"
+        )
+        self.step = metrics.step
+        self.feature_ids = feature_ids
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A step whose figures are still on the device: (loss, stop requests, gradient norm, loss scale)."""
+
+    figures: Tensor
+    is_copied: torch.cuda.Event | None
+    plan: StepPlan
+    learning_rate: float
+    data_time_s: float
+
+
+@dataclass(kw_only=True)
+class Trainer:
+    """Trains from ``step`` to the end of the plan.
+
+    ``stopped_by`` tells after ``train`` which signal ended it early, if one did.
+    """
+
+    config: TrainConfig
+    topology: Topology
+    plan: BatchPlan
+    planner: StepPlanner
+    features: Features
+    model: nn.Module
+    optimizer: AdamW
+    updater: Updater
+    precision: Precision
+    recorder: Recorder
+    checkpointer: Checkpointer
+    evaluate: Callable[[nn.Module, int], Evaluation | None]
+    stop: StopRequest
+    step: int = 0
+    train_time_s: float = 0.0
+    best_f1: float | None = None
+    stopped_by: Signals | None = None
+    last_losses: deque[float] = field(init=False)
+    _pending: deque[_Pending] = field(init=False, default_factory=deque)
+    _steps_here: int = field(init=False, default=0)
+    _clock: float = field(init=False, default=0.0)
+    _stop_agreed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        """Keep the losses of one epoch, whose mean is the final loss."""
+        self.last_losses = deque(maxlen=self.plan.steps_per_epoch)
+
+    def train(self) -> None:
+        """Run to the last step, or until all ranks have agreed to stop; every rank must call this.
+
+        Raises:
+            NonFiniteLossError: on every rank, at the same step.
+            CheckpointError: on every rank, when one cannot write.
+        """
+        self._prime()
+        if self.step == 0 and self.config.eval_before:
+            self._evaluate()
+        while self.step < self.plan.num_steps and not self._stop_agreed:
+            self._train_step()
+            self._read_figures(lag=0 if self.topology.device.type == "cpu" else 2)
+            if self._is_due(self.config.eval_every_steps):
+                self._evaluate()
+            if self._is_due(self.config.checkpoint_every_steps):
+                self._save("interval")
+        self._read_figures(lag=0)
+        if self._stop_agreed:
+            self.stopped_by = self.stop.received or Signals.SIGTERM
+            self._save("signal")
+            return
+        self._save("final")
+        self._evaluate()
+
+    def progress(self) -> dict[str, Any]:
+        """Return the scalars that a checkpoint keeps; the rest follows from the step."""
+        return {
+            "step": self.step,
+            "samples_seen": self.plan.samples_seen(self.step),
+            "train_time_s": self.train_time_s,
+            "best_f1": self.best_f1,
+            "last_losses": list(self.last_losses),
+        }
+
+    def load_progress(self, progress: dict[str, Any]) -> None:
+        """Go on from what ``progress`` returned."""
+        self.step = progress["step"]
+        self.train_time_s = progress["train_time_s"]
+        self.best_f1 = progress["best_f1"]
+        self.last_losses.extend(progress["last_losses"])
+
+    def _is_due(self, every: int | None) -> bool:
+        return every is not None and self.step % every == 0 and self.step < self.plan.num_steps
+
+    def _autocast(self) -> Any:
+        if self.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.topology.device.type, dtype=DTYPES[self.precision])
+
+    def _prime(self) -> None:
+        """Run one pass of weight 0.
+
+        DDP lays its buckets out anew after its first backward pass, which changes the order of sums; with this pass
+        a resumed run has the layout that the uninterrupted one had.
+        """
+        self.model.train()
+        seed_step(self.config.seed, self.step, self.topology.rank)
+        batch = pack(self.features, NO_FEATURES).to(self.topology.device)
+        with self._autocast():
+            start, end = self.model(batch)
+        (feature_losses(start, end, batch) * batch.weights).sum().backward()
+        self.optimizer.zero_grad()
+        self._clock = time.perf_counter()
+
+    def _train_step(self) -> None:
+        """Forward, backward, clip, update; the figures stay on the device."""
+        step_plan = self.planner.step_plan(self.step)
+        seed_step(self.config.seed, self.step, self.topology.rank)
+        loss = torch.zeros((), device=self.topology.device)
+        data_time_s = 0.0
+        fed: list[int] = []
+        for number, indices in enumerate(step_plan.micro_batches, start=1):
+            began = time.perf_counter()
+            packed = pack(self.features, indices)
+            fed += packed.fed_ids()
+            batch = packed.to(self.topology.device)
+            data_time_s += time.perf_counter() - began
+            set_gradient_sync(self.model, number == len(step_plan.micro_batches))
+            with self._autocast():
+                start, end = self.model(batch)
+            share = (feature_losses(start, end, batch) * batch.weights).sum() / step_plan.num_features
+            # DDP and FSDP average over the ranks; the loss of a step is a sum over them.
+            (share * self.topology.world_size * self.updater.scale).backward()
+            loss += share.detach()
+        self.recorder.fed(self.step + 1, fed)
+        stop = torch.full_like(loss, 0.0 if self.stop.received is None else 1.0)
+        agreed = torch.stack([loss, stop])
+        self.topology.sum_in_place(agreed)
+        learning_rate = learning_rate_at(self.step, self.plan.num_steps, self.config)
+        norm = self.updater.step(learning_rate, agreed[0])
+        self.optimizer.zero_grad()
+        figures = torch.stack([*agreed, norm, self.updater.scale])
+        self._pending.append(_send(figures, step_plan, learning_rate, data_time_s))
+        self.step += 1
+        self._steps_here += 1
+
+    def _read_figures(self, lag: int) -> None:
+        """Record all steps but the newest ``lag``: on a GPU, reading one at once would wait for the device."""
+        while len(self._pending) > lag:
+            pending = self._pending.popleft()
+            if pending.is_copied is not None:
+                pending.is_copied.synchronize()
+            loss, stop, norm, scale = pending.figures.tolist()
+            now = time.perf_counter()
+            step_time_s, self._clock = now - self._clock, now
+            metrics = self._metrics(pending, loss, norm, step_time_s)
+            self.train_time_s += step_time_s
+            self.last_losses.append(loss)
+            self.recorder.step(metrics)
+            self._stop_agreed |= stop > 0
+            is_overflow = self.precision == "fp16" and scale >= 1 and math.isfinite(loss)
+            if not math.isfinite(loss) or not (math.isfinite(norm) or is_overflow):
+                _, batch = self.planner.global_batch(pending.plan.step)
+                raise NonFiniteLossError(metrics, batch.tolist())
+
+    def _metrics(self, pending: _Pending, loss: float, norm: float, step_time_s: float) -> StepMetrics:
+        plan = pending.plan
+        is_cuda = self.topology.device.type == "cuda"
+        return StepMetrics(
+            step=plan.step + 1,
+            epoch=plan.epoch,
+            samples_seen=self.plan.samples_seen(plan.step + 1),
+            loss=loss,
+            grad_norm=norm,
+            learning_rate=pending.learning_rate,
+            step_time_s=step_time_s,
+            data_time_s=pending.data_time_s,
+            num_features=plan.num_features,
+            num_tokens=plan.num_tokens,
+            num_padded_tokens=plan.num_features * self.config.max_length,
+            peak_memory_bytes=torch.cuda.max_memory_allocated() if is_cuda else None,
+            is_warmup=self._steps_here - len(self._pending) <= WARMUP_STEPS,
+        )
+
+    def _evaluate(self) -> None:
+        self._read_figures(lag=0)
+        evaluation = self.evaluate(self.model, self.step)
+        self.model.train()
+        if evaluation is not None:
+            self.recorder.evaluation(evaluation)
+            self.best_f1 = max(evaluation.f1, self.best_f1 or 0.0)
+        self._clock = time.perf_counter()
+
+    def _save(self, reason: str) -> None:
+        """Save; the figures of every step in it have been read and found finite."""
+        self._read_figures(lag=0)
+        began = time.perf_counter()
+        path, manifest = self.checkpointer.save(
+            self.step,
+            self.model,
+            self.optimizer,
+            {"updater": self.updater.state_dict()},
+            progress=self.progress(),
+            config=self.config.to_dict(),
+        )
+        seconds = time.perf_counter() - began
+        self.recorder.write(
+            "checkpoint",
+            {
+                "step": self.step,
+                "path": f"{path.parent.name}/{path.name}",
+                "bytes": manifest.num_bytes,
+                "save_time_s": seconds,
+                "blocked_time_s": seconds,
+                "reason": reason,
+            },
+        )
+        self._clock = time.perf_counter()
+
+
+def _send(figures: Tensor, plan: StepPlan, learning_rate: float, data_time_s: float) -> _Pending:
+    """Start the copy of a step's figures to the host."""
+    if figures.device.type == "cpu":
+        return _Pending(figures, None, plan, learning_rate, data_time_s)
+    on_host = torch.empty(figures.shape, pin_memory=True)
+    on_host.copy_(figures, non_blocking=True)
+    is_copied = torch.cuda.Event()
+    is_copied.record()
+    return _Pending(on_host, is_copied, plan, learning_rate, data_time_s)
