@@ -1,4 +1,4 @@
-"""Engines and schema: SQLite as several processes can share it, PostgreSQL by URL, migrated to the newest revision."""
+"""Engines and schema: SQLite shared by several processes, or PostgreSQL by URL; migrated to the newest."""
 
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a writer waits for another one before it gives up."""
@@ -15,41 +16,64 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 _IMMEDIATE = "record_writer"
 
 
-class DatabaseVersionError(RuntimeError):
+class DatabaseError(RuntimeError):
+    """The database cannot be used; the message is one line with the way out."""
+
+
+class DatabaseVersionError(DatabaseError):
     """The database was migrated by a newer release."""
 
     def __init__(self, url: str, revision: str) -> None:
         self.revision = revision
         super().__init__(
-            f"database {url} is at revision {revision}, which this release does not know: upgrade elasticqa, or "
-            "set ELASTICQA_DB_URL to another database; `elasticqa ingest` fills it from the journals"
+            f"database {url} is at revision {revision}, unknown to this release: upgrade elasticqa, "
+            "or set ELASTICQA_DB_URL to another database; `elasticqa ingest` fills it from the journals"
         )
 
 
 def create_engine_for(url: str) -> Engine:
-    """Return an engine; the directory of a SQLite file is created, the schema is not (see `migrate`)."""
-    parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite":
-        return create_engine(parsed, pool_pre_ping=True)
-    if parsed.database and parsed.database != ":memory:":
-        # Private, because the fallback for a shared home lies where others may write.
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    engine = create_engine(parsed)
+    """Return an engine; the directory of a SQLite file is created, the schema is not (see `migrate`).
+
+    Raises:
+        DatabaseError: the URL cannot be understood, its driver is not installed, or the directory cannot be made.
+    """
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgres", "postgresql"):
+            # Without a driver SQLAlchemy means psycopg2, which is not the one that elasticqa[postgresql] brings.
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() != "sqlite":
+            return create_engine(parsed, pool_pre_ping=True)
+        if parsed.database and parsed.database != ":memory:":
+            # Private, because the fallback for a shared home lies where others may write.
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        engine = create_engine(parsed)
+    except (ArgumentError, ModuleNotFoundError) as error:
+        # The URL itself stays out of the message: what cannot be parsed may hold a password.
+        raise DatabaseError(
+            f"the database URL cannot be used ({error}): ELASTICQA_DB_URL is sqlite:///FILE or "
+            "postgresql://USER@HOST/NAME, the latter with elasticqa[postgresql] installed"
+        ) from error
+    except OSError as error:
+        raise DatabaseError(
+            f"{parsed.database} cannot be made ({error.strerror}): set ELASTICQA_HOME or ELASTICQA_DB_URL to a "
+            "place that you can write"
+        ) from error
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
-def writer(engine: Engine) -> Connection:
-    """Return a connection whose transaction holds SQLite's write lock from its start.
+def writing(engine: Engine) -> Engine:
+    """Return the engine with transactions that hold SQLite's write lock from their start.
 
     A transaction that reads first and writes later fails at once when another one has written in between.
     """
-    return engine.connect().execution_options(**{_IMMEDIATE: True})
+    return engine.execution_options(**{_IMMEDIATE: True})
 
 
 def lock(connection: Connection, name: str) -> None:
-    """Let one transaction at a time pass for `name`, until it ends; a `writer` of SQLite is alone already."""
+    """Wait until no other transaction holds `name`; a writing transaction of SQLite is alone anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
 
@@ -59,7 +83,19 @@ def migrate(engine: Engine) -> None:
 
     Raises:
         DatabaseVersionError: the database is newer than this release.
+        DatabaseError: it cannot be reached or written.
     """
+    try:
+        _upgrade(engine)
+    except DBAPIError as error:
+        reason = str(error.orig).strip().partition("\n")[0]
+        url = engine.url.render_as_string(hide_password=True)
+        raise DatabaseError(
+            f"database {url} cannot be used ({reason}): check ELASTICQA_DB_URL and ELASTICQA_HOME"
+        ) from error
+
+
+def _upgrade(engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     scripts = ScriptDirectory.from_config(config)
@@ -67,7 +103,7 @@ def migrate(engine: Engine) -> None:
     with engine.connect() as connection:
         if _revision(connection, known) == scripts.get_current_head():
             return
-    with writer(engine) as connection, connection.begin():
+    with writing(engine).begin() as connection:
         lock(connection, "migrate")
         if _revision(connection, known) != scripts.get_current_head():
             config.attributes["connection"] = connection

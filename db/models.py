@@ -1,7 +1,7 @@
 """Tables of the record: an index of journals, rebuilt by ingest at any time.
 
-Times are UTC Unix seconds (float) as the journal has them; units are in the names. `line` is the number of the
-line in its journal file. Only ingest writes here.
+Times are UTC Unix seconds (float) as the journal has them; units are in the names. `line` is a line's number
+in its journal file. Only ingest writes here.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ class Base(DeclarativeBase):
 
 
 class Run(Base):
-    """One training run over all its attempts; summary columns sum up its own rows, never those of another run."""
+    """One training run over all its attempts; summary columns are of its own rows, never comparative."""
 
     __tablename__ = "runs"
     __table_args__ = (
@@ -77,7 +77,7 @@ class Run(Base):
     num_train_features: Mapped[int | None]
     num_parameters: Mapped[int | None] = mapped_column(BigInteger)
     wall_clock_s: Mapped[float | None]
-    """From the start of the first attempt to the end of the last, waits between attempts included; None before."""
+    """From the start of the first attempt to the end of the last, waits between them included; else None."""
     train_time_s: Mapped[float | None]
     """Over all attempts, steps that were lost and redone included."""
     eval_time_s: Mapped[float | None]
@@ -101,6 +101,7 @@ class Attempt(Base):
     node_rank: Mapped[int]
     """Of the node whose journal gave these facts: 0, unless only others' journals are here."""
     provenance: Mapped[str] = mapped_column(String(16))
+    name: Mapped[str | None] = mapped_column(Text)
     status: Mapped[str] = mapped_column(String(16))
     reason: Mapped[str | None] = mapped_column(Text)
     started_at: Mapped[float]
@@ -123,7 +124,7 @@ class Attempt(Base):
     command: Mapped[list[Any]]
     start_step: Mapped[int | None]
     end_step: Mapped[int | None]
-    """The last step that was recorded."""
+    """The last step that was recorded, or that the end of an attempt without step lines states."""
     resumed_from: Mapped[str | None] = mapped_column(Text)
     setup_time_s: Mapped[float | None]
     wall_clock_s: Mapped[float | None]
@@ -132,8 +133,8 @@ class Attempt(Base):
     eval_time_s: Mapped[float | None]
     final_loss: Mapped[float | None]
     steady_features: Mapped[int] = mapped_column(BigInteger)
-    """Sums over the steps that are no warm-up and have both counts and a time: `samples_per_s` and `tokens_per_s`
-    are these divided."""
+    """This and the next two are sums over the steps that are no warm-up and have both counts and a time;
+    `samples_per_s` and `tokens_per_s` are these divided."""
     steady_tokens: Mapped[int] = mapped_column(BigInteger)
     steady_time_s: Mapped[float]
     samples_per_s: Mapped[float | None]
@@ -269,4 +270,6 @@ class JournalFile(Base):
     path: Mapped[str] = mapped_column(Text, primary_key=True)
     """Relative to the runs directory."""
     num_lines: Mapped[int]
+    last_n: Mapped[int]
+    """The line number that the last line claimed; more than `num_lines` where lines are missing."""
     num_bytes: Mapped[int] = mapped_column(BigInteger)

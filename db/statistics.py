@@ -121,9 +121,7 @@ def ratio_interval(numerator: Numbers, denominator: Numbers, seed: int = 0) -> I
     return Interval(float(low), float(high))
 
 
-def _resampled_medians(
-    values: npt.NDArray[np.float64], generator: np.random.Generator
-) -> npt.NDArray[np.float64]:
+def _resampled_medians(values: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
     picks = generator.integers(0, len(values), size=(NUM_RESAMPLES, len(values)))
     return np.asarray(np.median(values[picks], axis=1))
 
@@ -216,9 +214,7 @@ def parallel_efficiency(ratio: float, reference_world_size: int, world_size: int
 def _at_least(values: Numbers, least: int) -> Array:
     array = np.asarray(values, dtype=np.float64)
     if len(array) < least or not np.all(np.isfinite(array)):
-        raise ValueError(
-            f"values={list(values)}: at least {least} finite number is needed; leave missing ones out"
-        )
+        raise ValueError(f"values={list(values)}: at least {least} finite number is needed; leave missing ones out")
     return array
 
 

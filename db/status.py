@@ -1,7 +1,7 @@
 """Status of a run as a reader sees it now."""
 
 LOST_AFTER_S = 60.0
-"""A live run writes a line every few seconds; one that has been silent for longer has died without saying so."""
+"""A live run writes a line every few seconds; one silent for longer has died without saying so."""
 
 
 def effective_status(status: str, last_seen_at: float | None, now: float) -> str:

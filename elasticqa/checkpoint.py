@@ -10,7 +10,9 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +95,8 @@ class Checkpointer:
         state = {"model": model_state, "optimizer": optimizer_state, "extra": dict(extra)}
         problem = None
         try:
-            dcp.save(state, checkpoint_id=temporary, no_dist=not self._topology.is_distributed)
+            with _quiet():
+                dcp.save(state, checkpoint_id=temporary, no_dist=not self._topology.is_distributed)
         except (OSError, CheckpointException) as error:
             problem = str(error).strip().splitlines()[0]
         self._raise_together(problem, temporary)
@@ -160,7 +163,8 @@ class Checkpointer:
         """Load a checkpoint into model, optimizer and the tensors of ``extra``; every rank must call this."""
         model_state, optimizer_state = get_state_dict(model, optimizer)
         state = {"model": model_state, "optimizer": optimizer_state, "extra": dict(extra)}
-        dcp.load(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
+        with _quiet():
+            dcp.load(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
         set_state_dict(
             model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
         )
@@ -204,6 +208,14 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from warning that a single process saves as a single process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
 
 
 def _fsync_directory(path: Path) -> None:

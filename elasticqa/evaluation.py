@@ -14,7 +14,7 @@ from torch import nn
 from elasticqa.batching import pack
 from elasticqa.config import Precision
 from elasticqa.parallel import DTYPES
-from elasticqa.record import Evaluation
+from elasticqa.metrics import Evaluation
 from elasticqa.squad.answers import Prediction, Spans, best_spans, join_spans
 from elasticqa.squad.features import Features
 from elasticqa.squad.metric import Score, mean_metrics, squad_scores
@@ -79,10 +79,10 @@ class Evaluator:
         for indices in np.array_split(mine, -(-most // FEATURES_PER_BATCH)):
             batch = pack(self.features, indices).to(self.topology.device)
             with autocast:
-                start, end = model(batch)
+                logits = model(batch)
             if len(indices):
-                logits = torch.stack([start, end]).cpu().numpy()
-                spans.append(best_spans(self.features, indices, logits[0], logits[1], self.max_answer_length))
+                start, end = logits.cpu().numpy()
+                spans.append(best_spans(self.features, indices, start, end, self.max_answer_length))
         return Spans.concatenate(spans) if spans else NO_SPANS
 
     def _write(self, path: Path, predictions: list[Prediction], scores: list[Score]) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from ulid import ULID
 
 from db.home import RUN_ID_PATTERN, home_of, runs_dir_of
+from elasticqa.errors import ConfigError
 
 
-class HomeError(ValueError):
+class HomeError(ConfigError):
     """The home directory cannot hold runs."""
 
     def __init__(self, path: Path, problem: str) -> None:

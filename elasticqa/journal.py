@@ -60,9 +60,7 @@ class Journal:
         """
         line = {"n": 0, "t": time.time(), "kind": kind, **fields}
         if len(line) != len(fields) + 3:
-            raise ValueError(
-                f"{kind!r} line with fields {sorted(fields)}: the journal sets n, t and kind itself"
-            )
+            raise ValueError(f"{kind!r} line with fields {sorted(fields)}: the journal sets n, t and kind itself")
         self._writer.put(line)
 
     def flush(self, timeout_s: float = 60.0) -> None:
@@ -149,9 +147,7 @@ class _LineWriter:
             self._queue.append(done)
             self._wake.set()
             if not done.wait(timeout_s):
-                raise JournalError(
-                    f"{self._path} was not written within {timeout_s:g} s: is its file system away?"
-                )
+                raise JournalError(f"{self._path} was not written within {timeout_s:g} s: is its file system away?")
         if self.error is not None:
             raise self.error
 
@@ -205,9 +201,7 @@ class _LineWriter:
                 self._pending = self._pending[written:]
                 self._is_synced = False
         except OSError as error:
-            self._stalled = JournalError(
-                f"{self._path} cannot be written ({error.strerror}): free its file system"
-            )
+            self._stalled = JournalError(f"{self._path} cannot be written ({error.strerror}): free its file system")
             return
         self._stalled = None
         if self._is_synced:
@@ -216,9 +210,7 @@ class _LineWriter:
             os.fsync(self._file)
         except OSError as error:
             # The kernel drops the dirty pages of a failed fsync, so a later success would prove nothing.
-            self._broken = JournalError(
-                f"{self._path} cannot be made durable ({error.strerror}): check its disk"
-            )
+            self._broken = JournalError(f"{self._path} cannot be made durable ({error.strerror}): check its disk")
         self._is_synced = True
 
 

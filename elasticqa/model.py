@@ -111,8 +111,25 @@ class QuestionAnswerer(nn.Module):
         self.model = model
         self.spec = spec
 
-    def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Return start and end logits, each (T,), in fp32."""
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def flops_per_token(self) -> int:
+        """Floating-point operations per token of forward and backward, attention scores left out.
+
+        6 per parameter that multiplies every token (Kaplan et al. 2020, arXiv:2001.08361, table 1): embedding
+        tables are looked up, not multiplied.
+        """
+        embeddings = sum(
+            module.weight.numel() for module in self.modules() if isinstance(module, nn.Embedding)
+        )
+        return 6 * (self.num_parameters - embeddings)
+
+    def forward(self, batch: MicroBatch) -> Tensor:
+        """Return start and end logits of each token, (2, T), in fp32."""
         if self.spec.is_packed:
             inputs: dict[str, object] = {
                 "input_ids": batch.input_ids[None],
@@ -127,36 +144,13 @@ class QuestionAnswerer(nn.Module):
         if self.spec.has_token_types:
             inputs["token_type_ids"] = token_type_ids
         output = self.model(**inputs)
-        start, end = output.start_logits.float().flatten(), output.end_logits.float().flatten()
-        if self.spec.is_packed:
-            return start, end
-        return start[batch.unpad_index], end[batch.unpad_index]
+        logits = torch.stack([output.start_logits, output.end_logits]).float().flatten(1)
+        return logits if self.spec.is_packed else logits[:, batch.unpad_index]
 
 
-def feature_losses(start_logits: Tensor, end_logits: Tensor, batch: MicroBatch) -> Tensor:
+def feature_losses(logits: Tensor, batch: MicroBatch) -> Tensor:
     """Return the loss of each feature, (B,): the mean of the two cross entropies over its own tokens."""
-    losses = [
-        F.cross_entropy(
-            logits[batch.pad_index].masked_fill(~batch.mask, float("-inf")), positions, reduction="none"
-        )
-        for logits, positions in (
-            (start_logits, batch.start_positions),
-            (end_logits, batch.end_positions),
-        )
-    ]
-    return (losses[0] + losses[1]) / 2
-
-
-def flops_per_token(model: nn.Module) -> int:
-    """Return floating-point operations per token of forward and backward, attention scores left out.
-
-    6 per parameter that multiplies every token (Kaplan et al. 2020, arXiv:2001.08361, table 1): embedding tables
-    are looked up, not multiplied.
-    """
-    embeddings = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, nn.Embedding)
-        for parameter in module.parameters()
-    }
-    return 6 * sum(p.numel() for p in model.parameters() if id(p) not in embeddings)
+    padded = logits[:, batch.pad_index].masked_fill(~batch.mask, float("-inf"))
+    start_losses = F.cross_entropy(padded[0], batch.start_positions, reduction="none")
+    end_losses = F.cross_entropy(padded[1], batch.end_positions, reduction="none")
+    return (start_losses + end_losses) / 2

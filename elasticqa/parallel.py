@@ -35,11 +35,14 @@ def wrap(model: nn.Module, parallel: Parallel, topology: Topology, precision: Pr
     model = model.to(topology.device)
     if not topology.is_distributed:
         return model
+    # Buffers are constants (position ids): without this they are sent around before every forward pass.
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+        model, [name for name, _ in model.named_buffers()]
+    )
     return DistributedDataParallel(
         model,
         device_ids=[topology.device.index] if topology.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        broadcast_buffers=False,
     )
 
 

@@ -2,46 +2,13 @@
 
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from elasticqa.config import BatchPlan, TrainConfig
 from elasticqa.journal import FedLog, Journal
+from elasticqa.metrics import Evaluation, StepMetrics
 from elasticqa.tensorboard import TensorBoardLog
-
-
-@dataclass(frozen=True)
-class StepMetrics:
-    """One optimizer step; the fields are the columns of table ``steps`` and the keys of the journal's line."""
-
-    step: int
-    epoch: int
-    samples_seen: int
-    loss: float
-    grad_norm: float
-    learning_rate: float
-    step_time_s: float
-    data_time_s: float
-    num_features: int
-    num_tokens: int
-    num_padded_tokens: int
-    peak_memory_bytes: int | None
-    is_warmup: bool
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """EM and F1 in percent over the whole split."""
-
-    step: int
-    split: str
-    em: float
-    f1: float
-    loss: float | None
-    num_examples: int
-    num_features: int
-    eval_time_s: float
-    predictions: str | None
 
 
 class Recorder:
@@ -65,6 +32,8 @@ class Recorder:
         self._is_main = is_main
         self._said_at = 0.0
         self._recent: list[StepMetrics] = []
+        self.evaluations: list[Evaluation] = []
+        """Of this attempt, in order."""
 
     def fed(self, step: int, feature_ids: list[int]) -> None:
         """Note the features that this rank fed to the model in a step."""
@@ -86,6 +55,7 @@ class Recorder:
 
     def evaluation(self, evaluation: Evaluation) -> None:
         """Note an evaluation and say its figures."""
+        self.evaluations.append(evaluation)
         self._write("evaluation", asdict(evaluation))
         if self._tensorboard is not None:
             self._tensorboard.evaluation(evaluation)
@@ -98,6 +68,13 @@ class Recorder:
         """Note and say anything else."""
         self._write("event", {"name": name, "message": message, "data": data})
         self.say(message)
+
+    def totals(self, end: dict[str, Any]) -> None:
+        """Note what the run came to beside its hyper-parameters."""
+        if self._tensorboard is not None:
+            self._tensorboard.hparams(
+                self._config.to_dict(), total_time_s=end["wall_clock_s"], final_loss=end["final_loss"]
+            )
 
     def write(self, kind: str, fields: dict[str, Any]) -> None:
         """Write a line of another kind, from the main rank."""

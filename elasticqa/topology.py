@@ -1,11 +1,11 @@
 """Rank facts: read from the environment once, here and nowhere else."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -101,6 +101,19 @@ class Topology:
         box = [value]
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
         return box[0]
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        """Return what rank 0 made of ``work``, or raise its ValueError on every rank; every rank must call this."""
+        outcome: tuple[T | None, ValueError | None] = (None, None)
+        if self.is_main:
+            try:
+                outcome = work(), None
+            except ValueError as error:
+                outcome = None, error
+        value, error = self.broadcast(outcome)
+        if error is not None:
+            raise error
+        return cast("T", value)
 
     def gather(self, value: T) -> list[T]:
         """Return every rank's value in rank order, on rank 0; an empty list elsewhere. A collective."""

@@ -19,7 +19,8 @@ from elasticqa.config import BatchPlan, Precision, TrainConfig
 from elasticqa.model import feature_losses
 from elasticqa.optim import Updater, learning_rate_at
 from elasticqa.parallel import DTYPES, set_gradient_sync
-from elasticqa.record import Evaluation, Recorder, StepMetrics
+from elasticqa.metrics import Evaluation, StepMetrics
+from elasticqa.record import Recorder
 from elasticqa.rng import seed_step
 from elasticqa.signals import StopRequest
 from elasticqa.squad.features import Features
@@ -71,7 +72,7 @@ class Trainer:
     precision: Precision
     recorder: Recorder
     checkpointer: Checkpointer
-    evaluate: Callable[[nn.Module, int], Evaluation | None]
+    evaluate: Callable[[nn.Module, int], Evaluation | None] | None
     stop: StopRequest
     step: int = 0
     train_time_s: float = 0.0
@@ -129,6 +130,11 @@ class Trainer:
         self.best_f1 = progress["best_f1"]
         self.last_losses.extend(progress["last_losses"])
 
+    def peak_memory_bytes(self) -> int | None:
+        """Return the most memory that tensors took on this rank's GPU; None on a CPU."""
+        is_cuda = self.topology.device.type == "cuda"
+        return torch.cuda.max_memory_allocated(self.topology.device) if is_cuda else None
+
     def _is_due(self, every: int | None) -> bool:
         return every is not None and self.step % every == 0 and self.step < self.plan.num_steps
 
@@ -147,8 +153,8 @@ class Trainer:
         seed_step(self.config.seed, self.step, self.topology.rank)
         batch = pack(self.features, NO_FEATURES).to(self.topology.device)
         with self._autocast():
-            start, end = self.model(batch)
-        (feature_losses(start, end, batch) * batch.weights).sum().backward()
+            logits = self.model(batch)
+        (feature_losses(logits, batch) * batch.weights).sum().backward()
         self.optimizer.zero_grad()
         self._clock = time.perf_counter()
 
@@ -167,8 +173,8 @@ class Trainer:
             data_time_s += time.perf_counter() - began
             set_gradient_sync(self.model, number == len(step_plan.micro_batches))
             with self._autocast():
-                start, end = self.model(batch)
-            share = (feature_losses(start, end, batch) * batch.weights).sum() / step_plan.num_features
+                logits = self.model(batch)
+            share = (feature_losses(logits, batch) * batch.weights).sum() / step_plan.num_features
             # DDP and FSDP average over the ranks; the loss of a step is a sum over them.
             (share * self.topology.world_size * self.updater.scale).backward()
             loss += share.detach()
@@ -205,7 +211,6 @@ class Trainer:
 
     def _metrics(self, pending: _Pending, loss: float, norm: float, step_time_s: float) -> StepMetrics:
         plan = pending.plan
-        is_cuda = self.topology.device.type == "cuda"
         return StepMetrics(
             step=plan.step + 1,
             epoch=plan.epoch,
@@ -218,11 +223,13 @@ class Trainer:
             num_features=plan.num_features,
             num_tokens=plan.num_tokens,
             num_padded_tokens=plan.num_features * self.config.max_length,
-            peak_memory_bytes=torch.cuda.max_memory_allocated() if is_cuda else None,
+            peak_memory_bytes=self.peak_memory_bytes(),
             is_warmup=self._steps_here - len(self._pending) <= WARMUP_STEPS,
         )
 
     def _evaluate(self) -> None:
+        if self.evaluate is None:
+            return
         self._read_figures(lag=0)
         evaluation = self.evaluate(self.model, self.step)
         self.model.train()

@@ -88,9 +88,7 @@ def test_write_from_many_threads_keeps_every_line(tmp_path: Path) -> None:
 def test_numbers_json_cannot_hold_become_null(tmp_path: Path) -> None:
     with Journal(tmp_path, 1, 0) as journal:
         journal.write("step", {"loss": math.nan, "deep": [{"x": math.inf}, (1.5, -math.inf)]})
-        journal.write(
-            "step", {"array": np.array([1.0, np.nan]), "scalar": np.float32(0.5), "path": Path("a")}
-        )
+        journal.write("step", {"array": np.array([1.0, np.nan]), "scalar": np.float32(0.5), "path": Path("a")})
     first, second = read_lines(journal.path)
     assert first["loss"] is None
     assert first["deep"] == [{"x": None}, [1.5, None]]
@@ -198,9 +196,7 @@ def test_claim_attempt_gives_each_process_its_own_number(tmp_path: Path) -> None
     )
     root = Path(__file__).parent.parent
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=root
-        )
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=root)
         for _ in range(3)
     ]
     numbers = [int(word) for process in processes for word in process.communicate()[0].split()]

@@ -55,8 +55,7 @@ def default_reference(groups: list[Group], recipe: str | None, provenance: str) 
     candidates = [
         group
         for group in groups
-        if (group.setting.recipe, group.setting.provenance, group.setting.world_size)
-        == (recipe, provenance, 1)
+        if (group.setting.recipe, group.setting.provenance, group.setting.world_size) == (recipe, provenance, 1)
     ]
     return min(
         candidates,
@@ -65,19 +64,23 @@ def default_reference(groups: list[Group], recipe: str | None, provenance: str) 
     )
 
 
-def compare_all(groups: list[Group], references: tuple[str, ...] = ()) -> list[Comparison]:
+def compare_all(
+    groups: list[Group], references: tuple[str, ...] = (), candidates: list[Group] | None = None
+) -> list[Comparison]:
     """Return every group beside its reference.
 
     Args:
         groups: of any recipes and provenances.
         references: keys of groups that the reader chose; each serves all groups of its recipe. Without one, a
             group is compared with the one-device group of its recipe and provenance.
+        candidates: where references are looked for; the groups themselves when left out.
     """
-    chosen = {group.setting.recipe: group for group in groups if group.key in references}
+    candidates = groups if candidates is None else candidates
+    chosen = {group.setting.recipe: group for group in candidates if group.key in references}
     comparisons = []
     for group in groups:
         recipe, provenance = group.setting.recipe, group.setting.provenance
-        reference = chosen.get(recipe) or default_reference(groups, recipe, provenance)
+        reference = chosen.get(recipe) or default_reference(candidates, recipe, provenance)
         comparisons.append(compare(group, reference))
     return comparisons
 
@@ -118,9 +121,7 @@ def _ratio(group: Group, reference: Group) -> Ratio | None:
     both_repeated = len(here) > 1 and len(there) > 1
     efficiency = None
     if group.setting.world_size and reference.setting.world_size:
-        efficiency = statistics.parallel_efficiency(
-            value, reference.setting.world_size, group.setting.world_size
-        )
+        efficiency = statistics.parallel_efficiency(value, reference.setting.world_size, group.setting.world_size)
     return Ratio(
         kind,
         _scaling(group.setting, reference.setting),

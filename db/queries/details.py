@@ -56,9 +56,7 @@ def _newest(session: Session, kind: tuple[type[Base], type[RowT]], run_id: str, 
 def system_samples_of(session: Session, run_id: str, max_points: int = 300) -> list[SystemRow]:
     """Return at most about ``max_points`` samples of each node, spread evenly over the run's time."""
     of_run = SystemSample.run_id == run_id
-    start, end = session.execute(
-        select(func.min(SystemSample.t), func.max(SystemSample.t)).where(of_run)
-    ).one()
+    start, end = session.execute(select(func.min(SystemSample.t), func.max(SystemSample.t)).where(of_run)).one()
     if start is None:
         return []
     # One sample a slot of time; a slot of 0 s would divide by zero when there is a single sample.

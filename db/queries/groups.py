@@ -78,9 +78,7 @@ def speedup_groups(session: Session, recipe: str | None = None, provenance: str 
     return _groups(session, [*measured, *_asked(recipe, provenance)])
 
 
-def throughput_groups(
-    session: Session, recipe: str | None = None, provenance: str | None = None
-) -> list[Group]:
+def throughput_groups(session: Session, recipe: str | None = None, provenance: str | None = None) -> list[Group]:
     """Return the groups of runs with a throughput, finished or not, the group of the newest run first."""
     return _groups(session, [Run.samples_per_s > 0, *_asked(recipe, provenance)])
 
@@ -113,9 +111,7 @@ def _groups(session: Session, conditions: list[ColumnElement[bool]]) -> list[Gro
             setting=Setting(**{item.name: getattr(rows[0], item.name) for item in fields(Setting)}),
             config=configs[rows[0].run_id],
             software=_distinct(software[row.run_id] for row in rows if software.get(row.run_id)),
-            repeats=tuple(
-                Repeat(**{item.name: getattr(row, item.name) for item in fields(Repeat)}) for row in rows
-            ),
+            repeats=tuple(Repeat(**{item.name: getattr(row, item.name) for item in fields(Repeat)}) for row in rows),
         )
         for key, rows in members.items()
     ]

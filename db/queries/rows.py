@@ -231,7 +231,5 @@ class SystemRow:
 class TimeShare:
     """Seconds of a run's wall clock that went into one kind of work."""
 
-    what: Literal[
-        "setup", "warm-up steps", "steps", "redone steps", "evaluation", "checkpoints", "waits", "other"
-    ]
+    what: Literal["setup", "warm-up steps", "steps", "redone steps", "evaluation", "checkpoints", "waits", "other"]
     seconds: float

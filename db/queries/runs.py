@@ -35,9 +35,7 @@ class RunNotFoundError(LookupError):
     """There is no such run in the record."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(
-            f"run_id={run_id!r} is not in the record: look for it at /runs, or ingest its directory"
-        )
+        super().__init__(f"run_id={run_id!r} is not in the record: look for it at /runs, or ingest its directory")
         self.run_id = run_id
 
 

@@ -129,14 +129,14 @@ def _first_maximum(
     """Return the index of the first maximum of each segment; segments are end to end and not empty."""
     is_maximum = values == np.repeat(np.maximum.reduceat(values, begins), sizes)
     places = np.flatnonzero(is_maximum)
-    first: NDArray[np.int64] = places[np.searchsorted(places, begins)]
-    return first
+    return np.take(places, np.searchsorted(places, begins))
 
 
 def _ranges(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return ``begin, begin + 1, ...`` of every size, end to end."""
-    shift = begins - (np.cumsum(sizes) - sizes)
-    return np.arange(sizes.sum()) + np.repeat(shift, sizes)
+    shifts = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
+    result: NDArray[np.int64] = shifts + np.arange(len(shifts))
+    return result
 
 
 def join_spans(features: Features, spans: Spans, examples: Sequence[Example]) -> list[Prediction]:
@@ -152,9 +152,7 @@ def join_spans(features: Features, spans: Spans, examples: Sequence[Example]) ->
     """
     if len(np.unique(spans.feature)) != len(features):
         missing = np.setdiff1d(np.arange(len(features)), spans.feature)
-        raise ValueError(
-            f"{len(missing)} of {len(features)} features have no span, the first is {missing[:1]}"
-        )
+        raise ValueError(f"{len(missing)} of {len(features)} features have no span, the first is {missing[:1]}")
     owner = features.example_index[spans.feature]
     order = np.lexsort((spans.feature, -spans.score, owner))
     first = order[np.searchsorted(owner[order], np.arange(len(examples)))]

@@ -83,9 +83,7 @@ class _Windows:
     end: Int64
 
 
-def build_features(
-    examples: Sequence[Example], tokenizer: "PreTrainedTokenizerBase", windowing: Windowing
-) -> Features:
+def build_features(examples: Sequence[Example], tokenizer: "PreTrainedTokenizerBase", windowing: Windowing) -> Features:
     """Return the features of all examples, windows of a context in order.
 
     Args:
@@ -138,34 +136,28 @@ def _cut(begin: Int64, sizes: Int64, room: Int64, doc_stride: int) -> _Windows:
     return _Windows(example, begin[example] + start, begin[example] + end)
 
 
-def _answer_tokens(
-    examples: Sequence[Example], contexts: Tokenized, context_of: Int64
-) -> tuple[Int64, Int64]:
-    """Return for each example which tokens of all contexts its answer begins and ends in, else (-1, -1).
+def _answer_tokens(examples: Sequence[Example], contexts: Tokenized, context_of: Int64) -> tuple[Int64, Int64]:
+    """Return for each example which tokens of all contexts its answer begins and ends in.
 
-    It begins in the last token that begins no later, and ends in the first token that ends no earlier.
+    It begins in the last token that begins no later (-1 where there is no answer), and ends in the first token that
+    ends no earlier. Tokens that are bytes of one character share its offsets, so that the first of the two can lie
+    behind the second.
     """
-    answers = [
-        next((a for a in example.answers if a.is_at_offset(example.context)), None) for example in examples
-    ]
+    answers = [next((a for a in example.answers if a.is_at_offset(example.context)), None) for example in examples]
     found = np.array([answer is not None for answer in answers])
     begin = np.array([0 if answer is None else answer.start for answer in answers], dtype=np.int64)
     end = begin + np.array([0 if answer is None else len(answer.text) for answer in answers], dtype=np.int64)
 
     # Characters numbered over all contexts put the tokens of all in one ascending array for one search.
     sizes = np.zeros(len(contexts.offsets) - 1, dtype=np.int64)
-    np.maximum.at(sizes, context_of, [len(example.context) + 1 for example in examples])
+    sizes[context_of] = [len(example.context) + 1 for example in examples]
     base = np.cumsum(sizes) - sizes
     places = contexts.char_offsets + np.repeat(base, np.diff(contexts.offsets))[:, None]
-    np.maximum.accumulate(
-        places, axis=0, out=places
-    )  # a normalizer that reorders marks gives offsets that fall
+    # Offsets fall where a normalizer reorders marks, and a search needs them ascending.
+    np.maximum.accumulate(places, axis=0, out=places)
     first = np.searchsorted(places[:, 0], base[context_of] + begin, side="right") - 1
     last = np.searchsorted(places[:, 1], base[context_of] + end, side="left")
-    # Tokens that are bytes of one character share its offsets, so that both searches can pass each other.
-    first, last = np.minimum(first, last), np.maximum(first, last)
-    inside = found & (first >= contexts.offsets[context_of]) & (last < contexts.offsets[context_of + 1])
-    return np.where(inside, first, -1), np.where(inside, last, -1)
+    return np.where(found, first, -1), last
 
 
 def _assemble(
@@ -176,20 +168,17 @@ def _assemble(
     answer: tuple[Int64, Int64],
 ) -> Features:
     """Return the columns; ``answer`` has each window's first and last answer token in all contexts."""
-    question_begin, question_end = (
-        questions.offsets[:-1][windows.example],
-        questions.offsets[1:][windows.example],
-    )
+    question_begin = questions.offsets[windows.example]
+    question_end = questions.offsets[windows.example + 1]
     context_start = len(template.prefix) + question_end - question_begin + len(template.middle)
     context_end = context_start + windows.end - windows.begin
     offsets = np.concatenate([[0], np.cumsum(context_end + len(template.suffix))])
 
     input_ids = np.empty(offsets[-1], dtype=np.int32)
     char_offsets = np.zeros((offsets[-1], 2), dtype=np.int32)
-    spans = np.stack(
-        [question_begin, question_end, windows.begin, windows.end, offsets[:-1], offsets[1:]], axis=1
-    )
-    for q_begin, q_end, c_begin, c_end, begin, end in spans.tolist():
+    sources = (question_begin, question_end, windows.begin, windows.end)
+    rows = np.stack([*sources, offsets[:-1], offsets[1:]], axis=1)
+    for q_begin, q_end, c_begin, c_end, begin, end in rows.tolist():
         context = contexts.ids[c_begin:c_end]
         input_ids[begin:end] = np.concatenate(
             [template.prefix, questions.ids[q_begin:q_end], template.middle, context, template.suffix]
@@ -197,8 +186,9 @@ def _assemble(
         behind = end - len(template.suffix)
         char_offsets[behind - len(context) : behind] = contexts.char_offsets[c_begin:c_end]
 
-    first, last = answer
-    inside = (first >= windows.begin) & (last < windows.end)
+    inside = (answer[0] >= windows.begin) & (answer[1] < windows.end)
+    first, last = np.minimum(answer[0], windows.end - 1), np.maximum(answer[1], windows.begin)
+    first, last = np.minimum(first, last), np.maximum(first, last)
     lengths = np.diff(offsets)
     segment_start = lengths if template.segment_shift is None else context_start + template.segment_shift
     return Features(

@@ -86,9 +86,7 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False) -> Squad
             way_out = "correct it, or read without strict to skip it"
             raise DataError(replace(place, field="answer_start"), f"{rule}; {way_out}")
     if not examples:
-        cause = (
-            f"{num_skipped} skipped for an answer that is not at its offset" if num_skipped else "it is empty"
-        )
+        cause = f"{num_skipped} skipped for an answer that is not at its offset" if num_skipped else "it is empty"
         raise DataError(Place(path), f"has no question to use: {cause}")
     return SquadData(examples, num_skipped)
 
@@ -173,16 +171,26 @@ def _kind(value: object) -> str:
     return "null" if value is None else f"{_KINDS[type(value)]} ({shown(value)})"
 
 
+def read_content(path: Path) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(Place(path), f"cannot be read: {error.strerror}") from error
+
+
 def _load(path: Path) -> object:
     place = Place(path)
+    content = read_content(path)
     try:
-        content = path.read_bytes()
         if path.suffix == ".gz" or content.startswith(_GZIP_MAGIC):
             content = gzip.decompress(content)
-    except (EOFError, zlib.error) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(place, f"is a truncated or damaged gzip file: {error}") from error
-    except OSError as error:  # BadGzipFile is one, without strerror
-        raise DataError(place, f"cannot be read: {error.strerror or error}") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -6,13 +6,14 @@ import stat
 from pathlib import Path
 
 _LEAST_LENGTH = 32
+_RENEW = "delete it to have a new one made"
 
 
 class TokenError(RuntimeError):
     """The token file cannot be trusted."""
 
     def __init__(self, path: Path, problem: str, way_out: str) -> None:
-        super().__init__(f"{path}: {problem}; {way_out}, or set ELASTICQA_DASHBOARD_AUTH=off to go without login")
+        super().__init__(f"{path}: {problem}; {way_out}, or go without login: ELASTICQA_DASHBOARD_AUTH=off")
         self.path = path
 
 
@@ -27,13 +28,13 @@ def load_token(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise TokenError(path, f"cannot be read ({error.strerror})", "delete it to have a new one made") from error
+        raise TokenError(path, f"cannot be read ({error.strerror})", _RENEW) from error
     with open(descriptor, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a descriptor, no path
         _check(path, os.fstat(descriptor))
         token = file.read(1024).strip()
     if len(token) < _LEAST_LENGTH or not token.isascii() or not token.isprintable():
         problem = f"holds no token of at least {_LEAST_LENGTH} plain characters"
-        raise TokenError(path, problem, "delete it to have a new one made")
+        raise TokenError(path, problem, _RENEW)
     return token
 
 
@@ -57,10 +58,10 @@ def _create(path: Path) -> None:
 
 def _check(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode):
-        raise TokenError(path, "is not a regular file", "delete it to have a new one made")
+        raise TokenError(path, "is not a regular file", _RENEW)
     if facts.st_uid != os.geteuid():
         problem = f"belongs to user id {facts.st_uid}, not to {os.geteuid()}, who runs the dashboard"
-        raise TokenError(path, problem, "delete it to have a new one made")
+        raise TokenError(path, problem, _RENEW)
     mode = stat.S_IMODE(facts.st_mode)
     if mode & 0o077:
-        raise TokenError(path, f"has mode {mode:04o}, so others may know it", f"delete it, or `chmod 600 {path}`")
+        raise TokenError(path, f"has mode {mode:04o}, so others may know the token", _RENEW)

@@ -1,0 +1,53 @@
+"""The recorded settings of a run, put in groups that belong together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "Model and data",
+        (
+            "recipe",
+            "model",
+            "dataset",
+            "eval_file",
+            "strict",
+            "max_train_features",
+            "max_eval_examples",
+            "max_length",
+            "doc_stride",
+            "max_answer_length",
+        ),
+    ),
+    (
+        "Learning",
+        (
+            "epochs",
+            "max_steps",
+            "global_batch_size",
+            "learning_rate",
+            "weight_decay",
+            "warmup_ratio",
+            "max_grad_norm",
+            "dropout",
+            "seed",
+        ),
+    ),
+    (
+        "Speed and memory",
+        ("parallel", "precision", "attention", "micro_batch_size", "activation_checkpointing", "compile"),
+    ),
+)
+REST = "Other settings"
+
+
+def grouped(config: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Return (group, [(setting, value)]) of every recorded setting; one that no group knows comes last.
+
+    >>> grouped({"new": True, "seed": 1})
+    [('Learning', [('seed', 1)]), ('Other settings', [('new', True)])]
+    """
+    known = {name for _, names in _GROUPS for name in names}
+    groups = [(title, [(name, config[name]) for name in names if name in config]) for title, names in _GROUPS]
+    groups.append((REST, sorted((name, value) for name, value in config.items() if name not in known)))
+    return [(title, settings) for title, settings in groups if settings]

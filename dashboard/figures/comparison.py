@@ -1,0 +1,76 @@
+"""Figures that put groups of repeats side by side: every run is a dot, the median a bar across them."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from dashboard import labels
+from dashboard.figures.style import axis, color_of, figure, plain
+from db import statistics
+from db.queries import Group
+
+_STRATEGY_COLORS = {"none": color_of(0), "ddp": color_of(2), "fsdp": color_of(1)}
+_OTHER_COLOR = color_of(3)
+
+
+def wall_clock_figure(groups: Sequence[Group]) -> go.Figure:
+    """Return the wall clock of every run in minutes, a line of dots a group; hollow dots are reported."""
+    return _dots(groups, "wall_clock_s", 1 / 60, "wall clock (min)")
+
+
+def throughput_figure(groups: Sequence[Group]) -> go.Figure:
+    """Return features a second of every run, a line of dots a group; hollow dots are reported."""
+    return _dots(groups, "samples_per_s", 1.0, "features/s (all ranks, without warm-up)")
+
+
+def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str) -> go.Figure:
+    traces = [trace for row, group in enumerate(groups) for trace in _row(group, row, measure, scale)]
+    rows = axis(
+        "",
+        tickvals=list(range(len(groups))),
+        ticktext=[_name(group) for group in groups],
+        range=[len(groups) - 0.5, -0.5],
+        automargin=True,
+    )
+    return figure(
+        traces,
+        x_title,
+        "",
+        height=90 + 34 * max(1, len(groups)),
+        hovermode="closest",
+        showlegend=False,
+        yaxis=rows,
+        xaxis=axis(x_title, rangemode="tozero"),
+        margin={"l": 16, "r": 16, "t": 8, "b": 48},
+    )
+
+
+def _row(group: Group, row: int, measure: str, scale: float) -> list[go.Scatter]:
+    color = _STRATEGY_COLORS.get(group.setting.parallel or "", _OTHER_COLOR)
+    repeats = [repeat for repeat in group.repeats if getattr(repeat, measure) is not None]
+    values = [getattr(repeat, measure) * scale for repeat in repeats]
+    symbol = "circle-open" if group.setting.provenance == "reported" else "circle"
+    dots = go.Scatter(
+        x=values,
+        y=[row] * len(values),
+        mode="markers",
+        marker={"color": color, "size": 10, "symbol": symbol, "opacity": 0.75, "line": {"width": 2}},
+        text=[plain(repeat.name or repeat.run_id) for repeat in repeats],
+        hovertemplate="%{x:.4~g}<extra>%{text}</extra>",
+    )
+    if len(values) < 2:
+        return [dots]
+    middle = go.Scatter(
+        x=[statistics.median(values)],
+        y=[row],
+        mode="markers",
+        marker={"color": color, "size": 22, "symbol": "line-ns", "line": {"width": 3, "color": color}},
+        hovertemplate="median %{x:.4~g}<extra></extra>",
+    )
+    return [dots, middle]
+
+
+def _name(group: Group) -> str:
+    provenance = group.setting.provenance
+    suffix = "" if provenance == "measured" else f" ({plain(provenance)})"
+    return plain(labels.group(group.setting)) + suffix

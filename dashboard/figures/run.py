@@ -1,0 +1,136 @@
+"""Figures of one run."""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TypeVar
+
+import plotly.graph_objects as go
+
+from dashboard.figures.style import MUTED, axis, color_of, figure, plain
+from db.queries import EvaluationRow, LossPoint, ThroughputPoint
+
+STEP = "optimizer step"
+PointT = TypeVar("PointT", LossPoint, ThroughputPoint)
+
+
+def loss_figure(points: Sequence[LossPoint], redone: Sequence[LossPoint]) -> go.Figure:
+    """Return the loss over the steps, an attempt a line; steps that were taken again are faint."""
+    traces: list[go.Scatter] = []
+    for attempt, own in _by_attempt(points):
+        if any(point.last_step > point.first_step for point in own):
+            traces += _band(own, color_of(attempt - 1))
+        traces.append(_line(f"attempt {attempt}", own, lambda point: point.loss, color_of(attempt - 1)))
+    for attempt, own in _by_attempt(redone):
+        line = _line(f"attempt {attempt}, redone", own, lambda point: point.loss, MUTED)
+        traces.append(line.update(line={"dash": "dot", "width": 1.5}))
+    return figure(traces, STEP, "loss (mean over the global batch)")
+
+
+def optimizer_figure(points: Sequence[LossPoint]) -> go.Figure:
+    """Return learning rate and gradient norm over the steps, each with its own axis."""
+    rate = _line("learning rate", points, lambda point: point.learning_rate, color_of(0))
+    norm = _line("gradient norm", points, lambda point: point.grad_norm, color_of(1))
+    norm.update(yaxis="y2", line={"width": 1})
+    return figure(
+        # The later trace is drawn on top, and the smooth one must stay visible.
+        [norm, rate],
+        STEP,
+        "",
+        yaxis=axis("learning rate", tickformat="~e"),
+        yaxis2=axis("gradient norm", overlaying="y", side="right", showgrid=False, rangemode="tozero", tickmode="auto"),
+        margin={"l": 64, "r": 64, "t": 16, "b": 48},
+    )
+
+
+def throughput_figure(points: Sequence[ThroughputPoint], samples_per_s: float | None) -> go.Figure:
+    """Return features a second over the steps; warm-up is marked, and the run's own figure is a line."""
+    traces: list[go.Scatter] = []
+    for attempt, own in _by_attempt([point for point in points if not point.is_warmup]):
+        line = _line(f"attempt {attempt}", own, lambda point: point.samples_per_s, color_of(attempt - 1))
+        traces.append(line)
+    warmup = [point for point in points if point.is_warmup]
+    if warmup:
+        marks = _line("warm-up, not counted", warmup, lambda point: point.samples_per_s, MUTED)
+        traces.append(marks.update(mode="markers", marker={"symbol": "circle-open", "size": 6}))
+    shapes = []
+    if samples_per_s is not None:
+        line = {"color": MUTED, "width": 1, "dash": "dash"}
+        span = {"x0": 0, "x1": 1, "xref": "paper", "y0": samples_per_s, "y1": samples_per_s}
+        shapes.append({"type": "line", "line": line, **span})
+    y_axis = axis("features/s (all ranks)", rangemode="tozero")
+    return figure(traces, STEP, "", yaxis=y_axis, shapes=shapes)
+
+
+def step_time_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
+    """Return the time of a step and the part of it that waited for data, in milliseconds."""
+
+    def milliseconds(value: float | None) -> float | None:
+        return None if value is None else value * 1000
+
+    steady = [point for point in points if not point.is_warmup]
+    step = _line("step", steady, lambda point: milliseconds(point.step_time_s), color_of(0))
+    slowest = _line("slowest step", steady, lambda point: milliseconds(point.step_time_s_max), MUTED)
+    data = _line("data", steady, lambda point: milliseconds(point.data_time_s), color_of(1))
+    slowest.update(line={"width": 1, "dash": "dot"})
+    is_thinned = any(point.last_step > point.first_step for point in steady)
+    y_axis = axis("time of a step (ms, rank 0)", rangemode="tozero")
+    return figure([step, data, *([slowest] if is_thinned else [])], STEP, "", yaxis=y_axis)
+
+
+def evaluation_figure(rows: Sequence[EvaluationRow]) -> go.Figure:
+    """Return EM and F1 over the steps, a pair of lines a split."""
+    traces = []
+    splits = sorted({row.split for row in rows})
+    for index, split in enumerate(splits):
+        of_split = [row for row in rows if row.split == split]
+        suffix = f" ({plain(split)})" if len(splits) > 1 else ""
+        for offset, (name, values) in enumerate(
+            (("F1", [row.f1 for row in of_split]), ("EM", [row.em for row in of_split]))
+        ):
+            traces.append(
+                go.Scatter(
+                    name=name + suffix,
+                    x=[row.step for row in of_split],
+                    y=values,
+                    mode="lines+markers",
+                    line={"color": color_of(2 * index + offset)},
+                    hovertemplate="%{y:.2f} %",
+                )
+            )
+    return figure(traces, STEP, "score (%)")
+
+
+def _by_attempt(points: Sequence[PointT]) -> list[tuple[int, list[PointT]]]:
+    return [(attempt, list(own)) for attempt, own in groupby(points, key=lambda point: point.attempt)]
+
+
+def _middle(point: LossPoint | ThroughputPoint) -> float:
+    return (point.first_step + point.last_step) / 2
+
+
+def _line(name: str, points: Sequence[PointT], value: Callable[[PointT], float | None], color: str) -> go.Scatter:
+    return go.Scatter(
+        name=name,
+        x=[_middle(point) for point in points],
+        y=[value(point) for point in points],
+        # A single step has no line to it.
+        mode="lines" if len(points) > 1 else "markers",
+        line={"color": color, "width": 2},
+        hovertemplate="%{y:.4~g}",
+    )
+
+
+def _band(points: Sequence[LossPoint], color: str) -> list[go.Scatter]:
+    """Return the area between the extremes of points that stand for several steps."""
+    steps = [_middle(point) for point in points]
+    common = {"x": steps, "mode": "lines", "line": {"width": 0, "color": color}, "hoverinfo": "skip"}
+    low = go.Scatter(y=[point.loss_min for point in points], showlegend=False, **common)
+    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
+    high = go.Scatter(
+        y=[point.loss_max for point in points],
+        showlegend=False,
+        fill="tonexty",
+        fillcolor=f"rgba({red}, {green}, {blue}, 0.18)",
+        **common,
+    )
+    return [low, high]

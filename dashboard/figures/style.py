@@ -1,0 +1,45 @@
+"""What all figures share: colours that read on light and on dark, and a layout without Plotly's own look."""
+
+import html
+from typing import Any
+
+import plotly.graph_objects as go
+
+SERIES = ("#4477c8", "#d97a2b", "#2b9c8a", "#8d68c9", "#c9507a", "#a88a1f")
+MUTED = "#8b919b"
+_LONGEST_LABEL = 60
+
+
+def color_of(index: int) -> str:
+    """Return the colour of the series of this number, from 0; they repeat after six."""
+    return SERIES[index % len(SERIES)]
+
+
+def plain(text: str) -> str:
+    """Return text that Plotly shows as it is, without links or other markup, and not too long.
+
+    >>> plain("<a href='x'>")
+    "&lt;a href='x'&gt;"
+    """
+    shortened = text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+    return html.escape(shortened, quote=False)
+
+
+def axis(title: str, **settings: Any) -> dict[str, Any]:
+    """Return an axis with its title, which names the unit."""
+    return {"title": {"text": title, "font": {"size": 12}}, "zeroline": False, **settings}
+
+
+def figure(traces: list[Any], x_title: str, y_title: str, **layout: Any) -> go.Figure:
+    """Return a figure of these traces; further keywords change its layout."""
+    base: dict[str, Any] = {
+        "template": {},
+        "height": 300,
+        "margin": {"l": 64, "r": 16, "t": 16, "b": 48},
+        "hovermode": "x unified",
+        "showlegend": len([trace for trace in traces if trace.showlegend is not False]) > 1,
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "xaxis": axis(x_title),
+        "yaxis": axis(y_title),
+    }
+    return go.Figure(data=traces, layout={**base, **layout})

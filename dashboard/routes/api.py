@@ -1,0 +1,157 @@
+"""The same facts as JSON, below /api; described at /api/openapi.json."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from dashboard.routes.dependencies import NowDep, SessionDep
+from dashboard.routes.runs import RunsQuery
+from db import queries, statistics
+
+router = APIRouter(prefix="/api", tags=["record"])
+
+
+class RunsAnswer(BaseModel):
+    """Some runs of all that match."""
+
+    num_matching: int
+    num_all: int
+    runs: tuple[queries.RunRow, ...]
+
+
+class RunAnswer(BaseModel):
+    """One run with all but its steps."""
+
+    run: queries.RunDetail
+    attempts: list[queries.AttemptRow]
+    evaluations: list[queries.EvaluationRow]
+    checkpoints: list[queries.CheckpointRow]
+    events: list[queries.EventRow]
+    time: list[queries.TimeShare]
+
+
+class StepsAnswer(BaseModel):
+    """Consecutive steps, each of the newest attempt that took it."""
+
+    steps: list[queries.StepRow]
+    next_after: int | None = Field(description="ask with after=this for the next ones; null at the end")
+
+
+class GroupAnswer(BaseModel):
+    """Repeats of one configuration."""
+
+    key: str
+    setting: queries.Setting
+    software: tuple[dict[str, str | None], ...]
+    repeats: tuple[queries.Repeat, ...]
+    num_interrupted: int
+
+
+class SpeedupAnswer(BaseModel):
+    """A group beside its reference."""
+
+    group: GroupAnswer
+    wall_clock_s: float = Field(description="median over the repeats")
+    reference: str | None = Field(description="key of the reference; null where there is none")
+    reference_wall_clock_s: float | None
+    ratio: queries.Ratio | None
+    differences: tuple[queries.Difference, ...]
+
+
+class ThroughputAnswer(BaseModel):
+    """A group with its throughput."""
+
+    group: GroupAnswer
+    samples_per_s: float = Field(description="median over the repeats, all ranks, warm-up left out")
+    tokens_per_s: float | None
+
+
+class RunsApiQuery(RunsQuery):
+    """The address of the table, with a page size."""
+
+    limit: int = Field(50, ge=1, le=1000)
+
+
+@router.get("/runs")
+def runs(session: SessionDep, now: NowDep, query: Annotated[RunsApiQuery, Query()]) -> RunsAnswer:
+    """Return runs, filtered, sorted and paged as on /runs."""
+    order = queries.RunOrder(query.sort, query.direction)
+    offset = (query.page - 1) * query.limit
+    found = queries.list_runs(session, now, query.filters(), order, limit=query.limit, offset=offset)
+    return RunsAnswer(num_matching=found.num_matching, num_all=found.num_all, runs=found.rows)
+
+
+@router.get("/runs/{run_id}")
+def run(session: SessionDep, now: NowDep, run_id: str) -> RunAnswer:
+    """Return one run."""
+    attempts = queries.attempts_of(session, run_id, now)
+    return RunAnswer(
+        run=queries.get_run(session, run_id, now),
+        attempts=attempts,
+        evaluations=queries.evaluations_of(session, run_id),
+        checkpoints=queries.checkpoints_of(session, run_id),
+        events=queries.events_of(session, run_id),
+        time=queries.time_shares(session, run_id, attempts),
+    )
+
+
+@router.get("/runs/{run_id}/steps")
+def steps(
+    session: SessionDep,
+    now: NowDep,
+    run_id: str,
+    after: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+) -> StepsAnswer:
+    """Return steps of one run in order."""
+    queries.get_run(session, run_id, now)
+    found = queries.steps_of(session, run_id, after, limit)
+    return StepsAnswer(steps=found, next_after=found[-1].step if len(found) == limit else None)
+
+
+@router.get("/speedup")
+def speedup(
+    session: SessionDep,
+    recipe: str | None = None,
+    provenance: str | None = None,
+    reference: Annotated[tuple[str, ...], Query()] = (),
+) -> list[SpeedupAnswer]:
+    """Return groups of finished runs, each beside its reference."""
+    comparisons = queries.compare_all(queries.speedup_groups(session, recipe, provenance), reference)
+    return [_speedup(comparison) for comparison in comparisons]
+
+
+@router.get("/throughput")
+def throughput(session: SessionDep, recipe: str | None = None, provenance: str | None = None) -> list[ThroughputAnswer]:
+    """Return groups of runs with their throughput."""
+    return [
+        ThroughputAnswer(
+            group=_group(group),
+            samples_per_s=statistics.median(group.values_of("samples_per_s")),
+            tokens_per_s=statistics.median(tokens) if (tokens := group.values_of("tokens_per_s")) else None,
+        )
+        for group in queries.throughput_groups(session, recipe, provenance)
+    ]
+
+
+def _speedup(comparison: queries.Comparison) -> SpeedupAnswer:
+    reference = comparison.reference
+    return SpeedupAnswer(
+        group=_group(comparison.group),
+        wall_clock_s=statistics.median(comparison.group.values_of("wall_clock_s")),
+        reference=None if reference is None else reference.key,
+        reference_wall_clock_s=None if reference is None else statistics.median(reference.values_of("wall_clock_s")),
+        ratio=comparison.ratio,
+        differences=comparison.differences,
+    )
+
+
+def _group(group: queries.Group) -> GroupAnswer:
+    return GroupAnswer(
+        key=group.key,
+        setting=group.setting,
+        software=group.software,
+        repeats=group.repeats,
+        num_interrupted=group.num_interrupted,
+    )

@@ -1,0 +1,97 @@
+"""Figures as JSON, fetched by the pages."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import plotly.graph_objects as go
+from fastapi import APIRouter, HTTPException, Query
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from dashboard.figures import comparison, machine, run
+from dashboard.routes.dependencies import NowDep, SessionDep
+from dashboard.routes.speedup import place, shown_groups
+from dashboard.routes.throughput import fastest
+from db import queries
+
+MOST_POINTS = 800
+router = APIRouter(prefix="/figures", include_in_schema=False)
+
+
+def _loss(session: Session, found: queries.RunDetail) -> go.Figure:
+    kept = queries.loss_series(session, found.run_id, MOST_POINTS)
+    return run.loss_figure(kept, queries.redone_loss_series(session, found.run_id, MOST_POINTS))
+
+
+def _optimizer(session: Session, found: queries.RunDetail) -> go.Figure:
+    return run.optimizer_figure(queries.loss_series(session, found.run_id, MOST_POINTS))
+
+
+def _throughput(session: Session, found: queries.RunDetail) -> go.Figure:
+    series = queries.throughput_series(session, found.run_id, MOST_POINTS)
+    return run.throughput_figure(series, found.samples_per_s)
+
+
+def _step_time(session: Session, found: queries.RunDetail) -> go.Figure:
+    return run.step_time_figure(queries.throughput_series(session, found.run_id, MOST_POINTS))
+
+
+def _evaluation(session: Session, found: queries.RunDetail) -> go.Figure:
+    return run.evaluation_figure(queries.evaluations_of(session, found.run_id))
+
+
+def _time(session: Session, found: queries.RunDetail) -> go.Figure:
+    attempts = queries.attempts_of(session, found.run_id, now=0.0)
+    return machine.time_figure(queries.time_shares(session, found.run_id, attempts))
+
+
+def _utilization(session: Session, found: queries.RunDetail) -> go.Figure:
+    return machine.utilization_figure(queries.system_samples_of(session, found.run_id))
+
+
+def _memory(session: Session, found: queries.RunDetail) -> go.Figure:
+    return machine.memory_figure(queries.system_samples_of(session, found.run_id))
+
+
+CHARTS: dict[str, Callable[[Session, queries.RunDetail], go.Figure]] = {
+    "loss": _loss,
+    "optimizer": _optimizer,
+    "throughput": _throughput,
+    "step_time": _step_time,
+    "evaluation": _evaluation,
+    "time": _time,
+    "utilization": _utilization,
+    "memory": _memory,
+}
+
+
+@router.get("/runs/{run_id}/{chart}.json")
+def run_figure(session: SessionDep, now: NowDep, run_id: str, chart: str) -> Response:
+    """Return a figure of one run."""
+    if chart not in CHARTS:
+        raise HTTPException(404, f"no chart {chart!r}: there are {', '.join(CHARTS)}")
+    return _json(CHARTS[chart](session, queries.get_run(session, run_id, now)))
+
+
+@router.get("/speedup.json")
+def speedup_figure(
+    session: SessionDep,
+    recipe: str = "",
+    section: str = "",
+    reference: Annotated[tuple[str, ...], Query()] = (),
+) -> Response:
+    """Return the wall clocks of one section of the page, in the order of its table."""
+    shown = shown_groups(queries.speedup_groups(session, recipe or None), reference)
+    groups = [group for group in shown if (group.setting.recipe or "") == section]
+    return _json(comparison.wall_clock_figure(sorted(groups, key=place)))
+
+
+@router.get("/throughput.json")
+def throughput_figure(session: SessionDep, recipe: str = "") -> Response:
+    """Return the throughput of every group of the page, in the order of its table."""
+    groups = fastest(queries.throughput_groups(session, recipe or None))
+    return _json(comparison.throughput_figure(groups))
+
+
+def _json(figure: go.Figure) -> Response:
+    return Response(figure.to_json(), media_type="application/json")

@@ -1,0 +1,99 @@
+"""The table of runs at /runs."""
+
+from dataclasses import fields
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from dashboard.pages import page
+from dashboard.routes.dependencies import NowDep, SessionDep
+from db.queries import RunFilters, RunOrder, list_runs
+from db.queries.runs import Direction, SortColumn
+
+PAGE_SIZE = 50
+COLUMNS: tuple[tuple[SortColumn, str, str], ...] = (
+    ("status", "Status", ""),
+    ("name", "Run", ""),
+    ("recipe", "Recipe", ""),
+    ("model", "Model", ""),
+    ("parallel", "Strategy", ""),
+    ("world_size", "Devices", ""),
+    ("device_name", "Hardware", ""),
+    ("em", "EM", "%"),
+    ("f1", "F1", "%"),
+    ("wall_clock_s", "Wall clock", ""),
+    ("samples_per_s", "Features/s", ""),
+    ("created_at", "Created", ""),
+)
+"""Column, heading and unit, in the order of the table."""
+_BEST_IS_LOW = frozenset({"name", "recipe", "model", "parallel", "device_name", "wall_clock_s"})
+
+router = APIRouter(include_in_schema=False)
+
+
+class RunsQuery(BaseModel):
+    """The address of one page of the table; an empty field of the form asks nothing."""
+
+    status: str = ""
+    provenance: str = ""
+    recipe: str = ""
+    model: str = ""
+    parallel: str = ""
+    device_name: str = ""
+    text: str = Field("", max_length=200)
+    sort: SortColumn = "created_at"
+    direction: Direction = "desc"
+    page: int = Field(1, ge=1, le=1_000_000)
+
+    def filters(self) -> RunFilters:
+        """Return what is asked of runs."""
+        asked = {field.name: getattr(self, field.name).strip() or None for field in fields(RunFilters)}
+        return RunFilters(**asked)
+
+    def address(self, **changes: str | int) -> str:
+        """Return this address with some parts changed; what has its default value is left out."""
+        parts = {**self.model_dump(), **changes}
+        kept = {name: part for name, part in parts.items() if part != type(self).model_fields[name].default}
+        return "/runs" + (f"?{urlencode(kept)}" if kept else "")
+
+    def sorted_by(self, column: SortColumn) -> str:
+        """Return the address behind a column's heading: sort by it, or turn the order over."""
+        first: Direction = "asc" if column in _BEST_IS_LOW else "desc"
+        other: Direction = "desc" if self.direction == "asc" else "asc"
+        return self.address(sort=column, direction=other if column == self.sort else first, page=1)
+
+
+@router.get("/")
+def home() -> Response:
+    """Lead to the runs."""
+    return RedirectResponse("/runs", status_code=307)
+
+
+@router.get("/runs")
+def runs(request: Request, session: SessionDep, now: NowDep, query: Annotated[RunsQuery, Query()]) -> Response:
+    """Show one page of the table."""
+    found = list_runs(
+        session,
+        now,
+        query.filters(),
+        RunOrder(query.sort, query.direction),
+        limit=PAGE_SIZE,
+        offset=(query.page - 1) * PAGE_SIZE,
+    )
+    own = sum(number for value, number in found.choices["provenance"] if value != "reported")
+    context = {
+        "now": now,
+        "query": query,
+        "found": found,
+        "columns": COLUMNS,
+        "num_pages": max(1, -(-found.num_matching // PAGE_SIZE)),
+        "first_row": (query.page - 1) * PAGE_SIZE,
+        "has_own_runs": own > 0,
+        "is_filtered": query.filters() != RunFilters(),
+        "is_live": any(row.status == "running" for row in found.rows),
+    }
+    return page(request, "runs.html", context)

@@ -1,0 +1,108 @@
+"""First member of a bundle: the run, and size and digest of every file, so that a reader knows what will come."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from db.home import RUN_ID_PATTERN
+
+NAME = "bundle.json"
+FORMAT = "elasticqa-bundle"
+VERSION = 1
+MOST_FILES = 100_000
+MOST_MANIFEST_BYTES = 32 * 2**20
+MOST_BYTES = 64 * 2**30
+"""Of a bundle, unpacked."""
+_MOST_NAME_CHARACTERS = 400
+# One part of a path: no hidden name, so neither "." nor "..", no separator, no control character.
+_PART = re.compile(r"[^./\\\x00-\x1f\x7f\ud800-\udfff][^/\\\x00-\x1f\x7f\ud800-\udfff]{0,199}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class BundleError(ValueError):
+    """A bundle cannot be written or taken; one line with the file and the rule."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path = path
+        super().__init__(" ".join(f"{path}: {problem}".split()))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a run."""
+
+    name: str
+    """Its path in the run directory, parts joined by "/"."""
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle holds, in the order of its members."""
+
+    run_id: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all files, unpacked."""
+        return sum(entry.num_bytes for entry in self.entries)
+
+    def to_json(self) -> bytes:
+        """Return the content of the first member."""
+        files = [{"name": entry.name, "bytes": entry.num_bytes, "sha256": entry.sha256} for entry in self.entries]
+        return json.dumps({"format": FORMAT, "version": VERSION, "run_id": self.run_id, "files": files}).encode()
+
+
+def is_safe_name(name: str) -> bool:
+    """Tell whether a path stays inside the run directory on every system and is not hidden.
+
+    >>> [is_safe_name(name) for name in ("journal/a.jsonl", "../a", "/a", "a//b", "a/.b")]
+    [True, False, False, False, False]
+    """
+    return len(name) <= _MOST_NAME_CHARACTERS and all(_PART.fullmatch(part) for part in name.split("/"))
+
+
+def parse_manifest(path: Path, data: bytes) -> Manifest:
+    """Return the manifest of the bundle at `path`.
+
+    Raises:
+        BundleError: it is none, of a newer release, or names what must not be written.
+    """
+    try:
+        top = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(path, f"{NAME} is no JSON ({type(error).__name__}: {error})") from error
+    if not isinstance(top, dict) or top.get("format") != FORMAT:
+        raise BundleError(path, f"{NAME} does not say format={FORMAT!r}: make bundles with `elasticqa export`")
+    if top.get("version") != VERSION:
+        raise BundleError(path, f"version={top.get('version')!r:.40}, this release reads {VERSION}: upgrade elasticqa")
+    run_id, files = top.get("run_id"), top.get("files")
+    if not isinstance(run_id, str) or not RUN_ID_PATTERN.fullmatch(run_id):
+        raise BundleError(path, f"run_id={run_id!r:.80} is not a plain name of up to 64 letters, digits, '.', '_', '-'")
+    if not isinstance(files, list) or not 0 < len(files) <= MOST_FILES:
+        raise BundleError(path, f"files is not a list of 1 to {MOST_FILES:,} files")
+    manifest = Manifest(run_id, tuple(_entry(path, item) for item in files))
+    names = {entry.name for entry in manifest.entries}
+    if len(names) < len(manifest.entries):
+        raise BundleError(path, "a file is named twice")
+    if manifest.num_bytes > MOST_BYTES:
+        raise BundleError(path, f"{manifest.num_bytes:,} bytes unpacked, at most {MOST_BYTES // 2**30} GiB is taken")
+    return manifest
+
+
+def _entry(path: Path, item: Any) -> Entry:
+    if not isinstance(item, Mapping):
+        raise BundleError(path, f"{item!r:.80} is no file of a manifest")
+    name, num_bytes, digest = item.get("name"), item.get("bytes"), item.get("sha256")
+    if not isinstance(name, str) or not is_safe_name(name):
+        raise BundleError(path, f"name={name!r:.120} could lead out of the run directory")
+    if type(num_bytes) is not int or not 0 <= num_bytes < 2**63:
+        raise BundleError(path, f"{name} has bytes={num_bytes!r:.40}, which is not a size")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise BundleError(path, f"{name} has sha256={digest!r:.80}, which is not 64 hexadecimal digits")
+    return Entry(name, num_bytes, digest)

@@ -1,0 +1,85 @@
+"""What programs call the figures of a step and of an evaluation."""
+
+import re
+from dataclasses import dataclass
+
+_FIELDS = {
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "gradient_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "lr": "learning_rate",
+    "step_time": "step_time_s",
+    "step_time_s": "step_time_s",
+    "data_time": "data_time_s",
+    "data_time_s": "data_time_s",
+    "epoch": "epoch",
+    "em": "em",
+    "exact": "em",
+    "exact_match": "em",
+    "f1": "f1",
+    "runtime": "eval_time_s",
+    "eval_time_s": "eval_time_s",
+    "samples": "num_features",
+}
+OF_STEP = frozenset({"loss", "grad_norm", "learning_rate", "step_time_s", "data_time_s", "epoch"})
+"""Fields of a `step` line that a foreign name can stand for."""
+OF_EVALUATION = frozenset({"loss", "em", "f1", "eval_time_s", "num_features"})
+_TRAIN = frozenset({"train", "training"})
+_EVAL = {
+    "eval": "eval",
+    "val": "eval",
+    "valid": "eval",
+    "validation": "eval",
+    "dev": "eval",
+    "test": "test",
+    "predict": "test",
+}
+_WORDS = re.compile(r"[/.\s_-]+")
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A field of the journal's `step` line (split None) or of an `evaluation` line.
+
+    Field `passes` is the Hugging Face Trainer's `epoch`: passes over the data that are done, as a fraction.
+    """
+
+    split: str | None
+    field: str
+
+
+def meaning_of(name: str) -> Meaning | None:
+    """Return what a tag, column or key stands for, or None.
+
+    A name for a mean over an epoch is none: the figures of single steps are.
+
+    >>> meaning_of("train/loss"), meaning_of("val_f1"), meaning_of("lr-AdamW/pg1"), meaning_of("train_loss_epoch")
+    (Meaning(split=None, field='loss'), Meaning(split='eval', field='f1'), \
+Meaning(split=None, field='learning_rate'), None)
+    """
+    words = [word for word in _WORDS.split(name.lower()) if word]
+    if len(words) > 1 and words[-1] == "step" and words[-2] != "per":
+        words = words[:-1]
+    if not words or (words[-1] == "epoch" and len(words) > 2):
+        return None
+    if words[0] == "lr" and len(words) > 1:
+        # One rate a group of parameters: the first group, whose name ends in pg1 or in nothing, stands for all.
+        return Meaning(None, "learning_rate") if not re.fullmatch(r"pg([2-9]|\d\d+)", words[-1]) else None
+    if words[0] in _EVAL:
+        return _of_evaluation(_EVAL[words[0]], words[1:])
+    if words[0] in _TRAIN:
+        words = words[1:]
+        if words == ["epoch"]:
+            return Meaning(None, "passes")
+    field = _FIELDS.get("_".join(words))
+    return Meaning(None, field) if field in OF_STEP else None
+
+
+def _of_evaluation(split: str, words: list[str]) -> Meaning | None:
+    """Take the longest ending that names a figure; what stands before it names the split."""
+    for start in range(len(words)):
+        field = _FIELDS.get("_".join(words[start:]))
+        if field in OF_EVALUATION:
+            return Meaning("_".join(words[:start]) or split, field)
+    return None

@@ -1,0 +1,86 @@
+"""What a report is made of, read from the record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from db.queries import (
+    Comparison,
+    LossPoint,
+    RunOrder,
+    RunRow,
+    compare_all,
+    get_run,
+    list_runs,
+    loss_series,
+    speedup_groups,
+)
+
+MOST_RUNS = 200
+MOST_CURVES = 6
+_POINTS_OF_CURVE = 300
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Training loss of one run."""
+
+    run_id: str
+    name: str | None
+    points: tuple[LossPoint, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Rows of a report, ready to be set."""
+
+    made_at: float
+    runs: tuple[RunRow, ...]
+    num_matching: int
+    comparisons: tuple[Comparison, ...]
+    curves: tuple[Curve, ...]
+
+
+def gather(session: Session, now: float, run_ids: Sequence[str] = ()) -> Report:
+    """Return the report of some runs, or of the newest 200.
+
+    Args:
+        session: on the record.
+        now: Unix time in seconds.
+        run_ids: the runs to tell of; the groups are those that they belong to, with all repeats, and the
+            references of these.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+    """
+    if run_ids:
+        runs: tuple[RunRow, ...] = tuple(get_run(session, run_id, now) for run_id in dict.fromkeys(run_ids))
+        num_matching = len(runs)
+    else:
+        page = list_runs(session, now, order=RunOrder("created_at", "desc"), limit=MOST_RUNS)
+        runs, num_matching = page.rows, page.num_matching
+    comparisons = compare_all(speedup_groups(session))
+    if run_ids:
+        comparisons = _about(comparisons, {run.run_id for run in runs})
+    return Report(now, runs, num_matching, tuple(comparisons), tuple(_curves(session, runs)))
+
+
+def _about(comparisons: list[Comparison], run_ids: set[str]) -> list[Comparison]:
+    asked = [item for item in comparisons if any(repeat.run_id in run_ids for repeat in item.group.repeats)]
+    keys = {item.group.key for item in asked} | {item.reference.key for item in asked if item.reference is not None}
+    return [item for item in comparisons if item.group.key in keys]
+
+
+def _curves(session: Session, runs: Sequence[RunRow]) -> list[Curve]:
+    curves: list[Curve] = []
+    for run in runs:
+        if len(curves) == MOST_CURVES:
+            break
+        if run.step:
+            points = tuple(
+                point for point in loss_series(session, run.run_id, _POINTS_OF_CURVE) if point.loss is not None
+            )
+            if len(points) > 1:
+                curves.append(Curve(run.run_id, run.name, points))
+    return curves

@@ -1,0 +1,99 @@
+"""A report as a LaTeX document; compiles with pdflatex and the packages booktabs, longtable and geometry."""
+
+from db.reports.cells import UNKNOWN, moment
+from db.reports.gather import Report
+from db.reports.tables import Table, runs_table, speedup_table
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_\allowbreak{}",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    '"': r"\textquotedbl{}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    UNKNOWN: "--",
+    # Two of them would become a dash.
+    "-": r"-{}",
+    # A row that begins with [ would be read as the argument of the line break before it.
+    "[": "{[}",
+    "]": "{]}",
+}
+_TEXT_WIDTH_CM = 38.0
+_PREAMBLE = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{textcomp}
+\usepackage[paperwidth=42cm,paperheight=29.7cm,margin=2cm]{geometry}
+\usepackage{array}
+\usepackage{booktabs}
+\usepackage{longtable}
+\setlength{\tabcolsep}{3pt}
+\setlength{\parindent}{0pt}
+\begin{document}
+\footnotesize
+"""
+
+
+def to_latex(report: Report) -> str:
+    """Return the source of a report."""
+    tables = [speedup_table(report.comparisons), runs_table(report.runs, report.num_matching)]
+    body = "\n".join(_table(table) for table in tables if table.rows)
+    return f"{_PREAMBLE}\\section*{{Training runs}}\nMade {moment(report.made_at)} UTC.\n\n{body}\\end{{document}}\n"
+
+
+def escaped(text: str) -> str:
+    r"""Return text as LaTeX sets it literally; letters that its T1 fonts lack are named by their code point.
+
+    >>> print(escaped("50% of a_b & é 中"))
+    50\% of a\_\allowbreak{}b \& é {[}U+4E2D{]}
+    """
+    return "".join(_character(character) for character in text)
+
+
+def _character(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if " " <= character <= "~" or "À" <= character <= "ÿ":
+        return character
+    return f"{{[}}U+{ord(character):04X}{{]}}"
+
+
+def _table(table: Table) -> str:
+    heads = " & ".join(escaped(column.title) for column in table.columns)
+    lines = [
+        rf"\subsection*{{{escaped(table.title)}}}",
+        rf"\begin{{longtable}}{{{''.join(_columns(table))}}}",
+        r"\toprule",
+        rf"{heads} \\",
+        r"\midrule",
+        r"\endhead",
+        r"\bottomrule",
+        r"\endfoot",
+    ]
+    lines += [" & ".join(escaped(cell) for cell in row) + r" \\" for row in table.rows]
+    lines += [r"\end{longtable}", *(f"{escaped(note)}\n" for note in table.notes), ""]
+    return "\n".join(lines)
+
+
+def _columns(table: Table) -> list[str]:
+    """Return a width for each column by its longest cell, so that a long name breaks instead of running out."""
+    longest = [
+        min(30, max(6, len(column.title) * 0.7, *(len(row[index]) for row in table.rows)))
+        for index, column in enumerate(table.columns)
+    ]
+    # 14 columns with 3 pt on either side take about 3 cm of the line.
+    centimetres = (_TEXT_WIDTH_CM - 4.0) / sum(longest)
+    return [
+        rf">{{\{'raggedleft' if column.is_number else 'raggedright'}\arraybackslash}}p{{{width * centimetres:.2f}cm}}"
+        for column, width in zip(table.columns, longest, strict=True)
+    ]

@@ -1,0 +1,37 @@
+"""A report as Markdown with pipe tables (GitHub's)."""
+
+import re
+
+from db.reports.cells import moment
+from db.reports.gather import Report
+from db.reports.tables import Table, runs_table, speedup_table
+
+# Everything that starts markup or HTML somewhere in a cell; a backslash before punctuation is always literal.
+_SPECIAL = re.compile(r"[\\`*_{}\[\]()<>#+!|~&$@:]")
+
+
+def to_markdown(report: Report) -> str:
+    """Return the text of a report."""
+    tables = [speedup_table(report.comparisons), runs_table(report.runs, report.num_matching)]
+    parts = ["# Training runs", f"Made {moment(report.made_at)} UTC."]
+    parts += [_table(table) for table in tables if table.rows]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(table: Table) -> str:
+    lines = [f"## {table.title}", ""]
+    lines.append("| " + " | ".join(column.title for column in table.columns) + " |")
+    lines.append("|" + "|".join("---:" if column.is_number else "---" for column in table.columns) + "|")
+    lines += ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in table.rows]
+    if table.notes:
+        lines += ["", *(f"- {escaped(note)}" for note in table.notes)]
+    return "\n".join(lines)
+
+
+def escaped(text: str) -> str:
+    r"""Return text that shows as it is, whatever it holds.
+
+    >>> print(escaped("a|b <img> [x](y)"))
+    a\|b \<img\> \[x\]\(y\)
+    """
+    return _SPECIAL.sub(lambda match: "\\" + match[0], text)

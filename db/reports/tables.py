@@ -1,0 +1,181 @@
+"""Tables of a report, in words: what each format then sets in its own way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from db import statistics
+from db.queries import Comparison, Group, RunRow
+from db.reports.cells import UNKNOWN, interval, moment, number, significant, text
+from db.statistics import LEAST_FOR_MEDIAN_INTERVAL
+
+
+@dataclass(frozen=True)
+class Column:
+    """Head of a column."""
+
+    title: str
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are one line each and hold any character; notes stand below."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+_RUN_COLUMNS = (
+    Column("Run"),
+    Column("Name"),
+    Column("Started (UTC)"),
+    Column("Status"),
+    Column("Provenance"),
+    Column("Recipe"),
+    Column("Strategy"),
+    Column("Devices"),
+    Column("Global batch", is_number=True),
+    Column("EM (%)", is_number=True),
+    Column("F1 (%)", is_number=True),
+    Column("Loss", is_number=True),
+    Column("Wall clock (s)", is_number=True),
+    Column("Features/s", is_number=True),
+)
+_SPEEDUP_COLUMNS = (
+    Column("Group"),
+    Column("Configuration"),
+    Column("Provenance"),
+    Column("Devices"),
+    Column("n", is_number=True),
+    Column("Wall clock, median (s)", is_number=True),
+    Column("quartiles"),
+    Column("95% of the median"),
+    Column("Features/s, median", is_number=True),
+    Column("Reference"),
+    Column("Ratio"),
+    Column("value", is_number=True),
+    Column("95% interval"),
+    Column("p", is_number=True),
+    Column("Efficiency", is_number=True),
+)
+
+
+def runs_table(rows: Sequence[RunRow], num_matching: int) -> Table:
+    """Return one line a run.
+
+    Args:
+        rows: runs in the order to show.
+        num_matching: runs of which these are the first.
+    """
+    notes = [] if num_matching == len(rows) else [f"{len(rows):,} of {num_matching:,} runs."]
+    return Table("Runs", _RUN_COLUMNS, tuple(_run_cells(row) for row in rows), tuple(notes))
+
+
+def speedup_table(comparisons: Sequence[Comparison]) -> Table:
+    """Return one line a group of repeats, with its reference by number and both absolute medians in the table."""
+    names = group_names(comparisons)
+    rows = tuple(_group_cells(comparison, names) for comparison in comparisons)
+    notes = [
+        "speedup: median wall clock of the reference over that of the group, at equal work; throughput ratio: "
+        "features a second of the group over those of the reference, where the work is not equal or a wall clock "
+        "is missing. Its 95% interval is a bootstrap interval; p is the two-sided Mann-Whitney test.",
+    ]
+    if any(len(comparison.group.repeats) < LEAST_FOR_MEDIAN_INTERVAL for comparison in comparisons):
+        notes.append(
+            f"With n < {LEAST_FOR_MEDIAN_INTERVAL} a distribution-free 95% interval of the median does not exist."
+        )
+    return Table("Wall clock and speedup", _SPEEDUP_COLUMNS, rows, tuple(notes + _differences(comparisons, names)))
+
+
+def group_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """Return a short name for each group and reference by its key, groups first."""
+    keys = [comparison.group.key for comparison in comparisons]
+    keys += [item.reference.key for item in comparisons if item.reference is not None]
+    return {key: f"G{number_}" for number_, key in enumerate(dict.fromkeys(keys), start=1)}
+
+
+def configuration(group: Group) -> str:
+    """Return what a group ran, in short."""
+    setting = group.setting
+    words = [setting.recipe or setting.model or group.repeats[0].name, setting.parallel, setting.precision]
+    batch = None if setting.global_batch_size is None else f"batch {setting.global_batch_size:,}"
+    return ", ".join(text(word) for word in (*words, batch) if word) or UNKNOWN
+
+
+def devices(world_size: int | None, num_nodes: int | None, device_name: str | None) -> str:
+    """Return how many of which device.
+
+    >>> devices(4, 2, "NVIDIA A100"), devices(1, 1, None)
+    ('4 x NVIDIA A100 on 2 nodes', '1 x unknown device')
+    """
+    if world_size is None and device_name is None:
+        return UNKNOWN
+    count = "" if world_size is None else f"{world_size} x "
+    nodes = f" on {num_nodes} nodes" if num_nodes is not None and num_nodes > 1 else ""
+    return f"{count}{text(device_name or 'unknown device')}{nodes}"
+
+
+def _run_cells(row: RunRow) -> tuple[str, ...]:
+    return (
+        text(row.run_id),
+        text(row.name),
+        moment(row.created_at),
+        text(row.status),
+        text(row.provenance),
+        text(row.recipe),
+        text(row.parallel),
+        devices(row.world_size, row.num_nodes, row.device_name),
+        number(row.global_batch_size, 0),
+        number(row.em),
+        number(row.f1),
+        number(row.final_loss, 4),
+        number(row.wall_clock_s, 1),
+        significant(row.samples_per_s),
+    )
+
+
+def _group_cells(comparison: Comparison, names: dict[str, str]) -> tuple[str, ...]:
+    group, reference = comparison.group, comparison.reference
+    setting, walls, rates = group.setting, group.values_of("wall_clock_s"), group.values_of("samples_per_s")
+    of_median = statistics.median_interval(walls) if walls else None
+    return (
+        names[group.key],
+        configuration(group),
+        text(setting.provenance),
+        devices(setting.world_size, setting.num_nodes, setting.device_name),
+        str(len(group.repeats)),
+        number(statistics.median(walls), 1) if walls else UNKNOWN,
+        interval(*statistics.quartiles(walls), 1) if len(walls) > 1 else UNKNOWN,
+        interval(of_median.low, of_median.high, 1) if of_median else UNKNOWN,
+        significant(statistics.median(rates)) if rates else UNKNOWN,
+        UNKNOWN if reference is None else names[reference.key],
+        *_ratio_cells(comparison),
+    )
+
+
+def _ratio_cells(comparison: Comparison) -> tuple[str, ...]:
+    ratio = comparison.ratio
+    if ratio is None:
+        is_reference = comparison.reference is not None and comparison.reference.key == comparison.group.key
+        return ("reference" if is_reference else UNKNOWN, *[UNKNOWN] * 4)
+    kind = ratio.kind.replace("_", " ")
+    return (
+        kind if ratio.scaling is None else f"{kind}, {ratio.scaling} scaling",
+        number(ratio.value),
+        interval(ratio.interval.low, ratio.interval.high) if ratio.interval else UNKNOWN,
+        significant(ratio.test.p_value, 2) if ratio.test else UNKNOWN,
+        number(ratio.parallel_efficiency),
+    )
+
+
+def _differences(comparisons: Sequence[Comparison], names: dict[str, str]) -> list[str]:
+    """Return what else differs from the reference, said in place: such a ratio is not of the devices alone."""
+    return [
+        f"{names[comparison.group.key]} against {names[comparison.reference.key]} also differs in "
+        + "; ".join(f"{text(d.what)}: {text(d.reference)} -> {text(d.here)}" for d in comparison.differences)
+        + "."
+        for comparison in comparisons
+        if comparison.reference is not None and comparison.differences
+    ]

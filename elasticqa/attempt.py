@@ -1,0 +1,131 @@
+"""One life of the process group: whose run it is, its number, and its first and last line in the journal."""
+
+import os
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elasticqa.config import TrainConfig
+from elasticqa.environment import git_facts, host_facts, scheduler_facts, software_facts
+from elasticqa.errors import ConfigError
+from elasticqa.home import runs_dir
+from elasticqa.journal import SCHEMA_VERSION, FedLog, Journal, claim_attempt
+from elasticqa.resume import choose_run, hold, last_end
+from elasticqa.system import SystemSampler
+from elasticqa.topology import Topology
+
+SYSTEM_SAMPLE_INTERVAL_S = 5.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt as one rank sees it; ``journal`` is None but on the rank of its node that writes."""
+
+    directory: Path
+    number: int
+    started_at: float
+    """Unix seconds when this process began."""
+    journal: Journal | None
+    fed_log: FedLog
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, the name of its directory."""
+        return self.directory.name
+
+
+def begin(config: TrainConfig, topology: Topology, stack: ExitStack) -> Attempt:
+    """Claim an attempt and write its first line; every rank must call this.
+
+    Args:
+        config: of the run.
+        topology: of this attempt.
+        stack: closes journals and samplers and gives the run free when it unwinds.
+
+    Raises:
+        ConfigError: the run cannot go on with this config, or somebody works for it, or it failed for good.
+    """
+    directory, number = topology.on_main(lambda: _claim(config, topology, stack))
+    started_at = psutil.Process().create_time()
+    fed_log = FedLog(directory, number, topology.rank)
+    stack.callback(fed_log.close)
+    journal = None
+    if topology.is_node_main:
+        journal = Journal(directory, number, topology.node_rank)
+        stack.callback(journal.close)
+        facts = _first_line(config, topology, directory.name, number)
+        journal.write("attempt", {**facts, "started_at": started_at})
+        sampler = SystemSampler(journal, topology.node_rank, SYSTEM_SAMPLE_INTERVAL_S)
+        sampler.start()
+        stack.callback(sampler.stop)
+    hosts = topology.gather(
+        host_facts(topology.node_rank, topology.local_world_size) if topology.is_node_main else None
+    )
+    if topology.is_main and journal is not None:
+        journal.write("hosts", {"hosts": hosts})
+    return Attempt(directory, number, started_at, journal, fed_log)
+
+
+def _claim(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[Path, int]:
+    choice = choose_run(config, runs_dir())
+    choice.directory.mkdir(parents=True, exist_ok=True)
+    if not stack.enter_context(hold(choice.directory)):
+        raise ConfigError(
+            f"run {choice.run_id} is being worked for by another process: stop that one, or start anew with --resume none"
+        )
+    end = last_end(choice.directory)
+    # torchrun starts a failed worker group again; what fails the same way every time must not be tried again.
+    if topology.restart_count and end is not None and end.get("is_fatal"):
+        raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
+    return choice.directory, claim_attempt(choice.directory)
+
+
+def _first_line(config: TrainConfig, topology: Topology, run_id: str, number: int) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run_id,
+        "attempt": number,
+        "node_rank": topology.node_rank,
+        "provenance": "measured",
+        "name": config.name,
+        "config": config.to_dict(),
+        "world_size": topology.world_size,
+        "num_nodes": topology.num_nodes,
+        "host": host_facts(topology.node_rank, topology.local_world_size),
+        "software": software_facts(),
+        "git": git_facts(Path(__file__).parent),
+        "scheduler": scheduler_facts(os.environ),
+        "command": [sys.executable, *sys.argv],
+        "pid": os.getpid(),
+        "restart_count": topology.restart_count,
+    }
+
+
+def write_end(
+    attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **figures: Any
+) -> dict[str, Any]:
+    """Write the attempt's last line (on the rank that has a journal) and return its fields.
+
+    Args:
+        attempt: that ends.
+        status: ``finished``, ``failed`` or ``preempted``.
+        reason: for a reader, on one line.
+        is_fatal: the same start would fail the same way.
+        figures: what the run came to.
+    """
+    fields = {
+        "status": status,
+        "reason": reason,
+        "is_fatal": is_fatal,
+        "wall_clock_s": time.time() - attempt.started_at,
+        **figures,
+    }
+    if attempt.journal is not None:
+        attempt.journal.write("end", fields)
+        attempt.journal.flush()
+    return fields

@@ -1,0 +1,97 @@
+"""`elasticqa annotate`: what a user adds to a run, as lines beside its journal."""
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from db.engine import DatabaseError
+from db.ingest import REPORTED_DIR, bring_up_to_date
+from elasticqa.errors import ConfigError
+from elasticqa.home import runs_dir
+
+
+def annotate(directory: Path, annotations: Sequence[tuple[str, str]]) -> None:
+    """Append annotations to a run and return when they are on the disk.
+
+    Args:
+        directory: of the run; created for a reported run, whose own directory comes with the product.
+        annotations: pairs of a kind (`name`, `tag`, `untag`, `note`) and a text.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "annotations.jsonl").open("a+b") as file:
+        # Two users of one home may annotate at once, and the line numbers must not meet.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        before = file.read()
+        number = before.count(b"\n")
+        text = ""
+        if before and not before.endswith(b"\n"):
+            # Left by a crash: closed as a line of its own, or it would swallow the next one.
+            text, number = "\n", number + 1
+        for kind, value in annotations:
+            number += 1
+            text += json.dumps({"n": number, "t": time.time(), "kind": kind, "value": value}) + "\n"
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def find_run(run: str, runs: Path) -> str:
+    """Return the id of the run that `run` names: the id itself or a beginning that no other run shares.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
+    ids = {entry.name for folder in (runs, REPORTED_DIR) if folder.is_dir() for entry in folder.iterdir()}
+    if run in ids:
+        return run
+    found = sorted(run_id for run_id in ids if run and run_id.startswith(run))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"run {run!r} is the beginning of {len(found)} runs: give more of {', '.join(found[:3])}")
+    raise ConfigError(f"run {run!r} is not in {runs}: `elasticqa runs` lists the ids")
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Annotate a run and return 0, or 2 where it cannot be done."""
+    parser = argparse.ArgumentParser(
+        prog="elasticqa annotate", description="Name, tag or note a run.", allow_abbrev=False
+    )
+    parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
+    parser.add_argument("--name", help="what the pages call it; '' takes the name away")
+    parser.add_argument("--tag", action="append", default=[], help="add a tag; may be given several times")
+    parser.add_argument("--untag", action="append", default=[], help="take a tag away")
+    parser.add_argument("--note", help="free text in place of the note so far; '' takes it away")
+    options = parser.parse_args(argv)
+    try:
+        annotations = _asked(options)
+        runs = runs_dir(environ)
+        run_id = find_run(options.run, runs)
+        annotate(runs / run_id, annotations)
+        bring_up_to_date(environ)
+    except (ConfigError, DatabaseError) as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 2
+    sys.stdout.write(f"{run_id}: {', '.join(f'{kind} {value!r}' for kind, value in annotations)}\n")
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> list[tuple[str, str]]:
+    asked = [(kind, value) for kind in ("name", "note") if (value := getattr(options, kind)) is not None]
+    asked += [(kind, value) for kind in ("tag", "untag") for value in getattr(options, kind)]
+    if not asked:
+        raise ConfigError("nothing to annotate: give --name, --tag, --untag or --note")
+    for kind, value in asked:
+        if kind in ("tag", "untag") and not value.strip():
+            raise ConfigError(f"--{kind} {value!r} is blank: a tag has at least one letter")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"--{kind} {value!r} is not UTF-8: type it in a UTF-8 terminal") from None
+    return asked

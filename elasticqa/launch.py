@@ -1,0 +1,138 @@
+"""What a component starts on each node: checks the request, prepares the data once, then becomes torchrun.
+
+The checks need no torch, so a wrong request ends in a second with one line, before any process group exists.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from elasticqa.config import TrainConfig, batch_plan
+from elasticqa.errors import ConfigError, DataError
+from elasticqa.flags import parse_config
+from elasticqa.home import HomeError, home
+from elasticqa.task import load_task
+
+EXIT_BAD_REQUEST = 2
+SHUTDOWN_TIMEOUT_S = 60
+"""Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
+
+_FIRST_PORT, _NUM_PORTS = 20_000, 20_000
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How many agents and workers: what torchrun is told."""
+
+    min_nodes: int
+    max_nodes: int
+    nproc_per_node: int
+    max_restarts: int
+
+    @classmethod
+    def of(cls, nnodes: str, nproc_per_node: int, max_restarts: int) -> "Launch":
+        """Return the launch for ``N`` or ``MIN:MAX`` nodes.
+
+        Raises:
+            ConfigError: the numbers make no job.
+        """
+        parts = nnodes.split(":")
+        if not all(part.isascii() and part.isdigit() for part in parts) or len(parts) > 2:
+            raise ConfigError(f"nnodes={nnodes!r} is not N or MIN:MAX: write --nnodes 2 or --nnodes 1:4")
+        fewest, most = int(parts[0]), int(parts[-1])
+        if not 1 <= fewest <= most:
+            raise ConfigError(f"nnodes={nnodes!r} must have 1 <= MIN <= MAX: write --nnodes 1:4")
+        if nproc_per_node < 1:
+            raise ConfigError(
+                f"nproc_per_node={nproc_per_node} is too small: at least one process a node; --nproc_per_node 1"
+            )
+        return cls(fewest, most, nproc_per_node, max_restarts)
+
+
+def torchrun_options(launch: Launch, environ: Mapping[str, str]) -> list[str]:
+    """Return torchrun's options for this node.
+
+    One node keeps its rendezvous to itself. Several meet at the job's first node, on a port that follows from the job
+    id: two jobs that share a node must not share a store.
+    """
+    if launch.max_nodes == 1:
+        endpoint, job_id = "localhost:0", "local"
+    else:
+        job_id = environ.get("SLURM_JOB_ID") or environ.get("TORCHX_JOB_ID", "job").rsplit("/", 1)[-1]
+        endpoint = f"{_first_host(environ)}:{_port_of(job_id)}"
+    return [
+        f"--nnodes={launch.min_nodes}:{launch.max_nodes}",
+        f"--nproc-per-node={launch.nproc_per_node}",
+        f"--max-restarts={launch.max_restarts}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={endpoint}",
+        f"--rdzv-id={job_id}",
+        # SIGUSR1 is the scheduler's warning; an agent that does not handle it dies of it.
+        "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
+        f"--shutdown-timeout={SHUTDOWN_TIMEOUT_S}",
+    ]
+
+
+def _port_of(job_id: str) -> int:
+    number = int(job_id) if job_id.isdigit() else sum(map(ord, job_id)) * 31
+    return _FIRST_PORT + number % _NUM_PORTS
+
+
+def _first_host(environ: Mapping[str, str]) -> str:
+    """Return the name of the job's first node."""
+    node_list = environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ.get("SLURM_JOB_NODELIST")
+    if not node_list:
+        return environ.get("TORCHX_RANK0_HOST", "localhost")
+    scontrol = shutil.which("scontrol")
+    if scontrol is None:
+        raise ConfigError(f"node list {node_list!r} cannot be read: scontrol is not on PATH of this node")
+    names = subprocess.run(
+        [scontrol, "show", "hostnames", node_list], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return names[0]
+
+
+def check(config: TrainConfig, launch: Launch | None) -> None:
+    """Refuse what cannot run, and leave the features in the cache for the ranks.
+
+    Raises:
+        ConfigError, DataError, HomeError: each of one line.
+    """
+    task = load_task(config, home())
+    world_size = launch.min_nodes * launch.nproc_per_node if launch else 1
+    batch_plan(config, len(task.train), world_size)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check, then replace this process by torchrun, or by the trainer itself where no nodes are named."""
+    parser = argparse.ArgumentParser(prog="python -m elasticqa.launch", add_help=False, allow_abbrev=False)
+    parser.add_argument("--nnodes")
+    parser.add_argument("--nproc-per-node", type=int, default=1)
+    parser.add_argument("--max-restarts", type=int, default=3)
+    known, rest = parser.parse_known_args(argv)
+    try:
+        launch = None
+        if known.nnodes is not None:
+            launch = Launch.of(known.nnodes, known.nproc_per_node, known.max_restarts)
+        check(parse_config(rest), launch)
+        command = [sys.executable, "-m", "elasticqa.train", *rest]
+        if launch is not None:
+            command[2:3] = ["torch.distributed.run", *torchrun_options(launch, os.environ), "-m", "elasticqa.train"]
+    except (ConfigError, DataError, HomeError) as error:
+        sys.stderr.write(f"elasticqa: {error}\n")
+        return EXIT_BAD_REQUEST
+    environ = dict(os.environ)
+    # A returning agent must find the store where the new round says it is: see docs/elastic.md.
+    environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    num_threads = max(1, len(os.sched_getaffinity(0)) // (launch.nproc_per_node if launch else 1))
+    environ.setdefault("OMP_NUM_THREADS", str(num_threads))
+    sys.stdout.flush()
+    os.execve(command[0], command, environ)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

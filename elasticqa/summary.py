@@ -1,0 +1,53 @@
+"""What a run says on the terminal when it begins and when it has ended."""
+
+from typing import Any
+
+from elasticqa.attempt import Attempt
+from elasticqa.config import TrainConfig
+from elasticqa.metrics import Evaluation
+from elasticqa.topology import Topology
+
+
+def opening(config: TrainConfig, topology: Topology, setup: dict[str, Any], attempt: Attempt) -> str:
+    """Return what will be done, by whom, and where it is written."""
+    dataset, model = setup["dataset"], setup["model"]
+    skipped = dataset["num_skipped_examples"]
+    lines = [
+        f"run {attempt.run_id}, attempt {attempt.number}: recipe {config.recipe}, {config.parallel} on "
+        f"{topology.world_size} process(es), {topology.num_nodes} node(s), {topology.device.type}, "
+        f"{setup['precision']}, {setup['attention']} attention",
+        f"model {model['name']}: {model['num_parameters']:,} parameters",
+        f"data {dataset['name']}: {dataset['num_train_features']:,} training features, "
+        f"{dataset['num_eval_examples']:,} questions to evaluate on",
+        f"steps {setup['start_step']} to {setup['num_steps']}, {config.global_batch_size} features each",
+    ]
+    if skipped:
+        lines.append(f"skipped {skipped:,} training questions whose answer is not at its place (--strict refuses)")
+    return "\n".join(lines)
+
+
+def closing(
+    attempt: Attempt, end: dict[str, Any], evaluations: list[Evaluation], ingest_problem: str | None
+) -> str:
+    """Return how a run went, where everything lies, and how to look at it."""
+    directory = attempt.directory
+    lines = [
+        "",
+        f"run {attempt.run_id} {end['status']}: {end['reason']}",
+        f"  wall clock      {end['wall_clock_s']:.1f} s (steps {end['train_time_s']:.1f} s)",
+    ]
+    if end["final_loss"] is not None:
+        lines.append(f"  loss            {end['final_loss']:.4f} (mean of the last epoch)")
+    lines += [
+        f"  step {evaluation.step:<10} EM {evaluation.em:.2f}  F1 {evaluation.f1:.2f}"
+        for evaluation in evaluations
+    ]
+    lines += [
+        f"  run directory   {directory}",
+        f"  model           {directory / 'model'}",
+        f"  TensorBoard     tensorboard --logdir {directory / 'tensorboard'}",
+        "  dashboard       uvicorn dashboard.app:app   (then /runs and /speedup)",
+    ]
+    if ingest_problem is not None:
+        lines.append(f"  the database was not brought up to date: {ingest_problem}; elasticqa ingest does it")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Profiler traces: read as a stream, summarized without torch."""

@@ -1,0 +1,165 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from db.engine import DatabaseError, DatabaseVersionError, create_engine_for, lock, migrate, writing
+from db.models import Base
+
+
+def pragma(engine: Engine, name: str) -> object:
+    with engine.connect() as connection:
+        return connection.execute(text(f"PRAGMA {name}")).scalar_one()
+
+
+def test_sqlite_file_is_made_with_its_private_directory_and_settings(tmp_path: Path) -> None:
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'a' / 'b' / 'x.db'}")
+    assert pragma(engine, "journal_mode") == "wal"
+    assert pragma(engine, "synchronous") == 1
+    assert pragma(engine, "foreign_keys") == 1
+    assert pragma(engine, "busy_timeout") == 30_000
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o077 == 0
+    engine.dispose()
+
+
+def test_foreign_keys_are_enforced(tmp_path: Path) -> None:
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE a (id INTEGER PRIMARY KEY)"))
+        connection.execute(text("CREATE TABLE b (a INTEGER REFERENCES a (id))"))
+    with engine.begin() as connection, pytest.raises(IntegrityError):
+        connection.execute(text("INSERT INTO b VALUES (1)"))
+    engine.dispose()
+
+
+def test_writing_transaction_keeps_other_writers_out_and_readers_in(tmp_path: Path) -> None:
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE a (id INTEGER)"))
+    with writing(engine).begin() as first:
+        lock(first, "any")
+        with engine.connect() as reader:
+            assert reader.execute(text("SELECT count(*) FROM a")).scalar_one() == 0
+        with engine.connect() as second:
+            second.rollback()
+            second.execute(text("PRAGMA busy_timeout = 1"))
+            second.rollback()
+            with pytest.raises(OperationalError, match="locked"):
+                second.execution_options(record_writer=True).begin()
+            second.invalidate()
+    engine.dispose()
+
+
+def test_writers_wait_for_one_another(tmp_path: Path) -> None:
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE a (id INTEGER)"))
+    start = threading.Barrier(4)
+
+    def add() -> None:
+        start.wait()
+        for _ in range(25):
+            with writing(engine).begin() as connection:
+                count = connection.execute(text("SELECT count(*) FROM a")).scalar_one()
+                connection.execute(text("INSERT INTO a VALUES (:id)"), {"id": count})
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(add) for _ in range(4)]:
+            future.result()
+    with engine.connect() as connection:
+        assert list(connection.scalars(text("SELECT id FROM a ORDER BY id"))) == list(range(100))
+    engine.dispose()
+
+
+def test_migrate_makes_every_table_and_then_does_nothing(tmp_path: Path) -> None:
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    migrate(engine)
+    migrate(engine)
+    assert set(inspect(engine).get_table_names()) == {*Base.metadata.tables, "alembic_version"}
+    engine.dispose()
+
+
+def test_migrate_by_several_at_once_makes_one_schema(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    start = threading.Barrier(4)
+
+    def migrate_anew() -> None:
+        engine = create_engine_for(url)
+        start.wait()
+        migrate(engine)
+        engine.dispose()
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(migrate_anew) for _ in range(4)]:
+            future.result()
+    engine = create_engine_for(url)
+    assert set(Base.metadata.tables) < set(inspect(engine).get_table_names())
+    engine.dispose()
+
+
+def test_migrate_refuses_a_newer_database_in_one_line(tmp_path: Path) -> None:
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999_from_tomorrow'"))
+    with pytest.raises(
+        DatabaseVersionError, match=r"revision 9999_from_tomorrow, unknown .*: upgrade elasticqa"
+    ) as caught:
+        migrate(engine)
+    assert caught.value.revision == "9999_from_tomorrow"
+    assert "\n" not in str(caught.value)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense:secret", "the database URL cannot be used"),
+        ("mongodb://x", "the database URL cannot be used"),
+        ("sqlite+nothing:///x", "the database URL cannot be used"),
+    ],
+)
+def test_url_that_cannot_be_used_is_one_line_without_a_password(url: str, message: str) -> None:
+    with pytest.raises(DatabaseError, match=message) as caught:
+        create_engine_for(url)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_url_without_a_driver_means_psycopg() -> None:
+    assert create_engine_for("postgresql://ann@db/qa").url.drivername == "postgresql+psycopg"
+
+
+def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DatabaseError, match=r"x\.db cannot be made .*set ELASTICQA_HOME"):
+        create_engine_for(f"sqlite:///{tmp_path / 'file' / 'x' / 'x.db'}")
+
+
+def test_file_that_is_no_database_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.db").mkdir()
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    with pytest.raises(DatabaseError, match="unable to open database file") as caught:
+        migrate(engine)
+    assert "\n" not in str(caught.value)
+    engine.dispose()
+
+
+def test_file_of_something_else_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_bytes(b"hello" * 1000)
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    with pytest.raises(DatabaseError, match="file is not a database"):
+        migrate(engine)
+    engine.dispose()
+
+
+def test_server_that_is_not_there_is_one_line_without_the_password() -> None:
+    engine = create_engine_for("postgresql://ann:secret@127.0.0.1:1/qa?connect_timeout=2")
+    with pytest.raises(DatabaseError, match="cannot be used") as caught:
+        migrate(engine)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+    engine.dispose()
