@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session
 from db.batch import apply, forget, unread
 from db.engine import DatabaseError, create_engine_for, lock, migrate, writing
 from db.home import database_url, home_of, runs_dir_of
-from db.journal_files import Delta, Place, Problem, RunFile, read_delta, run_files
+from db.journal_files import Delta, Place, Problem, read_delta
 from db.models import JournalFile
+from db.run_files import RunFile, run_files
 
 REPORTED_DIR = Path(__file__).parent / "reported"
 """Runs that come with the product: figures that others have published."""

@@ -1,24 +1,19 @@
-"""Journal files on disk: which there are, and what their new lines say, checked for the database."""
+"""What the new lines of a journal file say, checked before the database sees it."""
 
-import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import inspect
 
 from db.attempts import ATTEMPT_FIELDS, FIELDS_OF_KIND, SCHEMA_VERSION
-from db.home import RUN_ID_PATTERN
 from db.lines import INTEGER, TIME, Field, LineError, fields_of, one_of, parse, read
 from db.models import Annotation, Base, Checkpoint, Evaluation, Event, Profile, Step, SystemSample
+from db.run_files import RunFile
 
 CHUNK_BYTES = 8 * 2**20
 """How much of a file is read at once; no line is longer."""
 MOST_PROBLEMS = 20
 """Problems told one by one for each read of a file; the rest is counted."""
-_JOURNAL = re.compile(r"attempt-(\d{1,6})-node-(\d{1,6})\.jsonl")
 _N = (Field("n", INTEGER, is_optional=False),)
 _T = (Field("t", TIME, is_optional=False),)
 _TABLES: dict[str, type[Base]] = {
@@ -64,18 +59,6 @@ class Place:
     num_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class RunFile:
-    """A journal, or the annotations (attempt 0) of a run."""
-
-    root: Path
-    path: str
-    run_id: str
-    attempt: int
-    node_rank: int
-    size: int
-
-
 @dataclass
 class Delta:
     """The new lines of one file: rows by table, and the lines about the attempt itself."""
@@ -88,38 +71,6 @@ class Delta:
     about_attempt: list[dict[str, Any]] = field(default_factory=list)
     last_t: float = 0.0
     problems: list[Problem] = field(default_factory=list)
-
-
-def run_files(root: Path) -> Iterator[list[RunFile]]:
-    """Yield the files of each run under a runs directory, runs and attempts in order."""
-    if not root.is_dir():
-        return
-    with os.scandir(root) as entries:
-        run_ids = sorted(entry.name for entry in entries if RUN_ID_PATTERN.fullmatch(entry.name))
-    for run_id in run_ids:
-        files = list(_files_of(root, run_id))
-        if files:
-            yield sorted(files, key=lambda item: (item.attempt, item.node_rank))
-
-
-def _files_of(root: Path, run_id: str) -> Iterator[RunFile]:
-    folder = root / run_id
-    try:
-        size = (folder / "annotations.jsonl").stat().st_size
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    else:
-        yield RunFile(root, f"{run_id}/annotations.jsonl", run_id, 0, 0, size)
-    try:
-        entries = os.scandir(folder / "journal")
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    with entries:
-        for entry in entries:
-            match = _JOURNAL.fullmatch(entry.name)
-            if match and entry.is_file():
-                path = f"{run_id}/journal/{entry.name}"
-                yield RunFile(root, path, run_id, int(match[1]), int(match[2]), entry.stat().st_size)
 
 
 def read_delta(file: RunFile, before: Place) -> Delta:

@@ -81,10 +81,11 @@ def median_interval(values: Numbers) -> Interval | None:
     num_values = len(ordered)
     if num_values < LEAST_FOR_MEDIAN_INTERVAL:
         return None
-    num_outside, tail = 0, 1
-    while 2 * (tail + comb(num_values, num_outside + 1)) <= (1 - CONFIDENCE) * 2**num_values:
+    # Whole numbers, because 2 ** n leaves the range of floats at 1,024 values: each tail may hold a 40th.
+    num_outside, ways, tail = 0, 1, 1
+    while 40 * (tail + (ways := ways * (num_values - num_outside) // (num_outside + 1))) <= 2**num_values:
         num_outside += 1
-        tail += comb(num_values, num_outside)
+        tail += ways
     return Interval(float(ordered[num_outside]), float(ordered[num_values - 1 - num_outside]))
 
 
@@ -122,8 +123,11 @@ def ratio_interval(numerator: Numbers, denominator: Numbers, seed: int = 0) -> I
 
 
 def _resampled_medians(values: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
-    picks = generator.integers(0, len(values), size=(NUM_RESAMPLES, len(values)))
-    return np.asarray(np.median(values[picks], axis=1))
+    # In parts, so that thousands of repeats need no gigabyte.
+    num_parts = 1 + NUM_RESAMPLES * len(values) // 2_000_000
+    sizes = [len(part) for part in np.array_split(np.arange(NUM_RESAMPLES), num_parts)]
+    picks = (generator.integers(0, len(values), size=(size, len(values))) for size in sizes)
+    return np.concatenate([np.median(values[picked], axis=1) for picked in picks])
 
 
 def mann_whitney(first: Numbers, second: Numbers) -> RankTest:

@@ -136,8 +136,8 @@ def load_tokenizer(name_or_path: str, hub: Hub | None = None) -> PreTrainedToken
     location = resolve_model(name_or_path, hub)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(location)
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    except Exception as error:  # of a damaged file the tokenizers library says so with a bare Exception
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
             f"model={shown(name_or_path)} has no tokenizer that can be loaded: {reason}; "
             "give a model with a tokenizer.json"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
 from elasticqa.trace.scan import TraceError
@@ -110,8 +111,11 @@ class StepProfiler:
             self._trace.parent.mkdir(exist_ok=True)
         except OSError as error:
             raise ProfileError(f"{self._trace.parent}: cannot be created ({error.strerror})") from error
+        self._drain()
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._is_cuda else [])]
-        self._profile = self._exit.enter_context(profile(activities=activities, schedule=self.plan.action))
+        # Without acc_events, torch 2.11 warns of a second cycle, which the plan does not have.
+        profiler = profile(activities=activities, schedule=self.plan.action, acc_events=True)
+        self._profile = self._exit.enter_context(profiler)
 
     def step(self) -> dict[str, Any] | None:
         """Tell that a step is done; every rank at the same steps, since a rank that writes its trace is late.
@@ -124,8 +128,10 @@ class StepProfiler:
         """
         if self._profile is None:
             return None
-        self._profile.step()
         self._num_done += 1
+        if self._num_done == self.plan.wait + self.plan.warmup:
+            self._drain()
+        self._profile.step()
         if self._num_done < self.plan.num_steps:
             return None
         finished = self._profile
@@ -139,6 +145,11 @@ class StepProfiler:
         """End; a stretch that is not done leaves no trace, so that a run under a signal loses no time to it."""
         self._profile = None
         self._exit.close()
+
+    def _drain(self) -> None:
+        """Wait for the device: kernels of earlier steps, which the host had run ahead of, would be in the trace."""
+        if self._is_cuda:
+            torch.cuda.synchronize()
 
     def _save(self, finished: profile) -> dict[str, Any]:
         table = self._trace.with_name(self._trace.name.removesuffix(".json.gz") + "-table.txt")

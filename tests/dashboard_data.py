@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +133,7 @@ def _config(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _write_attempt(
-    run_dir: Path, spec: RunSpec, number: int, life: Life, generator: np.random.Generator
-) -> None:
+def _write_attempt(run_dir: Path, spec: RunSpec, number: int, life: Life, generator: np.random.Generator) -> None:
     hosts = _hosts(spec)
     lines = Lines(run_dir / "journal" / f"attempt-{number:04d}-node-00000.jsonl")
     start = life.started_at
@@ -209,9 +207,7 @@ def _write_steps(lines: Lines, spec: RunSpec, life: Life, generator: np.random.G
     return t
 
 
-def _steps(
-    spec: RunSpec, life: Life, generator: np.random.Generator
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _steps(spec: RunSpec, life: Life, generator: np.random.Generator) -> Iterator[tuple[int, dict[str, Any]]]:
     warmup = spec.num_steps * 0.1
     for step in range(life.first_step, life.last_step + 1):
         is_warmup = step < life.first_step + 5
@@ -335,8 +331,18 @@ def write_lab(runs_dir: Path, now: float) -> None:
             tags=("elastic", "chaos"),
         ),
     )
-    cpu = {"device_type": "cpu", "device_name": "Intel(R) Xeon(R) Platinum 8480+", "recipe": "demo"}
-    write_run(runs_dir, RunSpec(ulid(101), (Life(1, 60, now - 3_000),), step_time_s=0.6, num_steps=60, **cpu))
+    on_cpu = RunSpec(
+        ulid(101),
+        (Life(1, 60, now - 3_000),),
+        device_type="cpu",
+        device_name="Intel(R) Xeon(R) Platinum 8480+",
+        recipe="demo",
+        step_time_s=0.6,
+        num_steps=60,
+    )
+    write_run(runs_dir, on_cpu)
+    silent = (Life(1, 40, now - 7_000, None),)
+    write_run(runs_dir, replace(on_cpu, run_id=ulid(103), lives=silent, name="lost overnight"))
     write_run(
         runs_dir,
         RunSpec(
@@ -347,6 +353,5 @@ def write_lab(runs_dir: Path, now: float) -> None:
             step_time_s=0.5,
         ),
     )
-    write_run(runs_dir, RunSpec(ulid(103), (Life(1, 90, now - 7_000, None),), name="lost overnight", **cpu))
     running = RunSpec(ulid(104), (Life(1, 120, now - 40, None),), name="learning rate 5e-5", step_time_s=0.2)
     write_run(runs_dir, running)

@@ -1,10 +1,6 @@
 """Features are made once, kept whole, and made anew where they are damaged."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -20,7 +16,6 @@ from elasticqa.squad.read import read_squad
 from tests.squad_samples import bert_tokenizer, document, mpnet_tokenizer, write
 
 COLUMNS = [field.name for field in fields(Features)]
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -185,74 +180,3 @@ def test_slow_tokenizer_is_refused(request_: FeatureRequest, tmp_path: Path) -> 
 
     with pytest.raises(ConfigError, match="not a fast tokenizer"):
         load_or_build(request_, SlowTokenizer(), tmp_path / "cache")  # type: ignore[arg-type]
-
-
-WORKER = """
-import sys
-from pathlib import Path
-from elasticqa.squad.cache import FeatureRequest, load_or_build
-from elasticqa.squad.features import Windowing
-from tests.squad_samples import wrap
-from tokenizers import Tokenizer
-path, cache, tokenizer = map(Path, sys.argv[1:])
-tokenizer = wrap(Tokenizer.from_file(str(tokenizer)))
-print("ready", flush=True)
-sys.stdin.readline()
-request = FeatureRequest(path, for_training=True, windowing=Windowing(40, 8))
-cached = load_or_build(request, tokenizer, cache)
-folder, = [child for child in cache.iterdir() if child.is_dir()]
-print(folder.stat().st_ino, folder.stat().st_mtime_ns, len(cached.features), flush=True)
-"""
-
-HOLDER = """
-import sys
-from pathlib import Path
-from elasticqa.squad.lock import locked
-lock, unfinished = map(Path, sys.argv[1:])
-with locked(lock):
-    unfinished.mkdir()
-    (unfinished / "input_ids.npy").write_bytes(b"torn")
-    print("ready", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def start(code: str, *arguments: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    environ = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
-@pytest.mark.slow
-def test_processes_that_come_together_share_one_build(
-    request_: FeatureRequest, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    # Saved, since training one breaks ties differently in each process.
-    saved = tmp_path / "tokenizer.json"
-    tokenizer.backend_tokenizer.save(str(saved))
-    workers = [start(WORKER, request_.path, tmp_path / "cache", saved) for _ in range(3)]
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("\n")
-        worker.stdin.flush()
-    outputs = {worker.communicate()[0] for worker in workers}
-    assert [worker.returncode for worker in workers] == [0, 0, 0]
-    assert len(outputs) == 1
-
-
-@pytest.mark.slow
-def test_killed_builder_lets_the_next_one_build(
-    request_: FeatureRequest, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    load_or_build(request_, tokenizer, tmp_path / "cache")
-    [folder] = folders(tmp_path / "cache")
-    (folder / "meta.json").unlink()
-    holder = start(HOLDER, folder.with_suffix(".lock"), folder.with_suffix(".unfinished"))
-    holder.send_signal(signal.SIGKILL)
-    assert_right(load_or_build(request_, tokenizer, tmp_path / "cache"), request_, tokenizer)
-    holder.communicate()
-    assert holder.returncode == -signal.SIGKILL
-    assert folders(tmp_path / "cache") == [folder]

@@ -1,10 +1,10 @@
 """Figures that put groups of repeats side by side: every run is a dot, the median a bar across them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
-from dashboard import labels
+from dashboard import formats, labels
 from dashboard.figures.style import axis, color_of, figure, plain
 from db import statistics
 from db.queries import Group
@@ -15,20 +15,20 @@ _OTHER_COLOR = color_of(3)
 
 def wall_clock_figure(groups: Sequence[Group]) -> go.Figure:
     """Return the wall clock of every run in minutes, a line of dots a group; hollow dots are reported."""
-    return _dots(groups, "wall_clock_s", 1 / 60, "wall clock (min)")
+    return _dots(groups, "wall_clock_s", 1 / 60, "wall clock (min)", _name)
 
 
 def throughput_figure(groups: Sequence[Group]) -> go.Figure:
     """Return features a second of every run, a line of dots a group; hollow dots are reported."""
-    return _dots(groups, "samples_per_s", 1.0, "features/s (all ranks, without warm-up)")
+    return _dots(groups, "samples_per_s", 1.0, "features/s (all ranks, without warm-up)", _name_with_device)
 
 
-def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str) -> go.Figure:
+def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, name: Callable[[Group], str]) -> go.Figure:
     traces = [trace for row, group in enumerate(groups) for trace in _row(group, row, measure, scale)]
     rows = axis(
         "",
         tickvals=list(range(len(groups))),
-        ticktext=[_name(group) for group in groups],
+        ticktext=[name(group) for group in groups],
         range=[len(groups) - 0.5, -0.5],
         automargin=True,
     )
@@ -54,7 +54,7 @@ def _row(group: Group, row: int, measure: str, scale: float) -> list[go.Scatter]
         x=values,
         y=[row] * len(values),
         mode="markers",
-        marker={"color": color, "size": 10, "symbol": symbol, "opacity": 0.75, "line": {"width": 2}},
+        marker={"color": color, "size": 10, "symbol": symbol, "opacity": 0.75, "line": {"width": 2, "color": color}},
         text=[plain(repeat.name or repeat.run_id) for repeat in repeats],
         hovertemplate="%{x:.4~g}<extra>%{text}</extra>",
     )
@@ -74,3 +74,7 @@ def _name(group: Group) -> str:
     provenance = group.setting.provenance
     suffix = "" if provenance == "measured" else f" ({plain(provenance)})"
     return plain(labels.group(group.setting)) + suffix
+
+
+def _name_with_device(group: Group) -> str:
+    return f"{_name(group)}, {plain(formats.short_device(group.setting.device_name))}"

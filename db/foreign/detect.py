@@ -36,6 +36,13 @@ def found_in(path: Path) -> list[Found]:
     Raises:
         ForeignFormatError: there is nothing that is known.
     """
+    try:
+        return _found_in(path)
+    except OSError as error:
+        raise ForeignFormatError(path, "", f"cannot be read ({error.strerror or error})") from error
+
+
+def _found_in(path: Path) -> list[Found]:
     if path.is_dir():
         found = list(_in_folder(path))
         if not found:

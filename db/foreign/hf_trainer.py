@@ -71,7 +71,7 @@ def read_hf_trainer(state_path: Path | None, folder: Path) -> ForeignRun:
     for file in results:
         _take_summary(Fields(file, "", small_object(file)), ended_at, points, state)
     setup, software = _model_facts(model, state)
-    lines = [("setup", ended_at, setup), *points.lines(ended_at, state.num_train_samples)]
+    lines = [("setup", ended_at, setup), *points.lines(ended_at)]
     if state.figures:
         figures = {
             "name": "imported_figures",
@@ -116,7 +116,9 @@ def _refuse_without_history(path: Path, top: Mapping[str, Any]) -> None:
     if "log_history" in top and top["log_history"] is not None:
         raise ForeignFormatError(path, "log_history", f"{shown(top['log_history'])} is not an array")
     if "global_step" not in top:
-        raise ForeignFormatError(path, "", "has neither log_history nor global_step, so it is no trainer state")
+        raise ForeignFormatError(
+            path, "", "has neither log_history nor traceEvents: it is no trainer state and no trace"
+        )
 
 
 def _take_entry(fields: Fields, t: float, points: Points, state: _State) -> None:

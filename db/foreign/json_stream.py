@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ MOST_BYTES = 256 * 2**20
 MOST_VALUE_CHARACTERS = 2**20
 """Of one value: an entry of a streamed array, or any other member."""
 _CHUNK_BYTES = 2**16
-_BLANK = " \t\n\r"
+_BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 def members(path: Path, streamed: Collection[str] = ()) -> Iterator[tuple[str, int | None, Any]]:
@@ -102,10 +103,10 @@ class _Scanner:
     def peek(self) -> str:
         """Return the next character that is not blank, or "" at the end."""
         while True:
-            while self._at < len(self._window):
-                if self._window[self._at] not in _BLANK:
-                    return self._window[self._at]
-                self._at += 1
+            match = _BLANKS.match(self._window, self._at)
+            self._at = match.end() if match else self._at
+            if self._at < len(self._window):
+                return self._window[self._at]
             if self._is_whole:
                 return ""
             self._fill()

@@ -1,11 +1,13 @@
 """A Kineto trace as a run of its own: its summary is made by who can read traces and handed in."""
 
 import gzip
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from db.foreign.fields import storable
 from db.foreign.run import ForeignRun
 from db.foreign.source import changed_at, digest_of
 
@@ -28,7 +30,7 @@ def is_trace(path: Path) -> bool:
     try:
         with opened(path, "rb") as stream:
             return b'"traceEvents"' in stream.read(_PEEKED_CHARACTERS)
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return False
 
 
@@ -50,7 +52,7 @@ def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> Fore
         digest=digest_of(FORMAT, [path]),
         started_at=t,
         ended_at=t,
-        name=path.name.removesuffix(".gz").removesuffix(".json"),
+        name=storable(path.name.removesuffix(".gz").removesuffix(".json")),
         world_size=facts.world_size,
         host=device,
         facts=(("profile", t, profile),),

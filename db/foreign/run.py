@@ -72,7 +72,6 @@ class Points:
                 self._non_finite.add(step)
         elif value is not None and 0 <= value < 2**31:
             point = self._at(self._steps, step, t)
-            point[meaning.field] = value
             # 1.0 passes are the end of the first epoch, which is number 0.
             point["epoch"] = int(value) if meaning.field == "epoch" else max(0, ceil(value) - 1)
 
@@ -88,18 +87,15 @@ class Points:
         ]
         return sum(losses) / len(losses) if losses else None
 
-    def lines(
-        self, ended_at: float, num_train_features: int | None = None
-    ) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    def lines(self, ended_at: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
         """Yield (kind, t, fields) of the steps in order, the evaluations in order, and what was not finite.
 
         Args:
             ended_at: Unix time of the last fact.
-            num_train_features: gives `samples_seen` where the passes over the data are known as a fraction.
         """
         for step, point in sorted(self._steps.items()):
-            if set(point) - {"t", "epoch", "passes"}:
-                yield "step", point["t"], _step_line(step, point, num_train_features)
+            if set(point) - {"t", "epoch"}:
+                yield "step", point["t"], _step_line(step, point)
         for (split, step), point in sorted(self._evaluations.items(), key=lambda item: (item[0][1], item[0][0])):
             if set(point) & {"loss", "em", "f1"}:
                 yield "evaluation", point["t"], _evaluation_line(step, split, point)
@@ -121,12 +117,10 @@ class Points:
         return point
 
 
-def _step_line(step: int, point: dict[str, Any], num_train_features: int | None) -> dict[str, Any]:
-    samples_seen = None
-    if num_train_features is not None and "passes" in point:
-        samples_seen = round(point["passes"] * num_train_features)
+def _step_line(step: int, point: dict[str, Any]) -> dict[str, Any]:
     known = {name: point.get(name) for name in sorted(OF_STEP)}
-    return {"step": step, **known, "samples_seen": samples_seen, "is_warmup": False}
+    # Passes count batches, of which the last of an epoch is smaller: samples cannot be had from them.
+    return {"step": step, **known, "samples_seen": None, "is_warmup": False}
 
 
 def _evaluation_line(step: int, split: str, point: dict[str, Any]) -> dict[str, Any]:

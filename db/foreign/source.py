@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from db.foreign.fields import storable
 from db.lines import LATEST_TIME
 
 _CHUNK_BYTES = 2**20
@@ -35,4 +36,4 @@ def name_of(folder: Path) -> str:
     """Return a name for the run in a folder: the folder's, with its parent's where it says little."""
     resolved = folder.resolve()
     says_little = resolved.name.startswith(("version_", "checkpoint-"))
-    return f"{resolved.parent.name}/{resolved.name}" if says_little else resolved.name
+    return storable(f"{resolved.parent.name}/{resolved.name}" if says_little else resolved.name)

@@ -1,6 +1,7 @@
 """A group against its reference: which ratio may be stated, how sure it is, and what else differs."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from db import statistics
@@ -118,7 +119,6 @@ def _ratio(group: Group, reference: Group) -> Ratio | None:
     if not here or not there:
         return None
     value = statistics.ratio_of_medians(here, there)
-    both_repeated = len(here) > 1 and len(there) > 1
     efficiency = None
     if group.setting.world_size and reference.setting.world_size:
         efficiency = statistics.parallel_efficiency(value, reference.setting.world_size, group.setting.world_size)
@@ -126,10 +126,17 @@ def _ratio(group: Group, reference: Group) -> Ratio | None:
         kind,
         _scaling(group.setting, reference.setting),
         value,
-        statistics.ratio_interval(here, there),
-        statistics.mann_whitney(here, there) if both_repeated else None,
+        *_certainty(tuple(here), tuple(there)),
         efficiency,
     )
+
+
+@lru_cache(maxsize=1024)
+def _certainty(here: tuple[float, ...], there: tuple[float, ...]) -> tuple[Interval | None, RankTest | None]:
+    """Return interval and test, kept because a page asks for the same thousands of resamples at every visit."""
+    is_repeated = len(here) > 1 and len(there) > 1
+    test = statistics.mann_whitney(here, there) if is_repeated else None
+    return statistics.ratio_interval(here, there), test
 
 
 def _scaling(here: Setting, there: Setting) -> Literal["strong", "weak", "mixed"] | None:

@@ -1,6 +1,7 @@
 """The table of runs: filtered, sorted and paged by the database; steps are never touched."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -170,12 +171,16 @@ def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]
 
 def _choices(session: Session, now: float) -> tuple[dict[str, tuple[tuple[str, int], ...]], int]:
     names = [field.name for field in fields(RunFilters) if field.name != "text"]
-    keys = [effective_status(now) if name == "status" else getattr(Run, name) for name in names]
-    counts: dict[str, dict[str, int]] = {name: {} for name in names}
+    keys = [getattr(Run, name) for name in names]
+    # Plain columns as keys let an index give the groups in order; lost runs are counted inside of them.
+    num_lost = func.count().filter(effective_status(now) == "lost")
+    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     num_all = 0
-    for *values, count in session.execute(select(*keys, func.count()).group_by(*keys)):
+    for *values, count, lost in session.execute(select(*keys, func.count(), num_lost).group_by(*keys)):
         num_all += count
         for name, value in zip(names, values, strict=True):
             if value is not None:
-                counts[name][value] = counts[name].get(value, 0) + count
-    return {name: tuple(sorted(found.items())) for name, found in counts.items()}, num_all
+                counts[name][value] += count
+        if lost:
+            counts["status"].update({"lost": lost, "running": -lost})
+    return {name: tuple(sorted((+found).items())) for name, found in counts.items()}, num_all

@@ -7,7 +7,7 @@ from db.reports.gather import Report
 from db.reports.tables import Table, runs_table, speedup_table
 
 # Everything that starts markup or HTML somewhere in a cell; a backslash before punctuation is always literal.
-_SPECIAL = re.compile(r"[\\`*_{}\[\]()<>#+!|~&$@:]")
+_SPECIAL = re.compile(r"[\\`*_{}\[\]()<>#!|~&$@]|:(?=//)|(?<=www)\.")
 
 
 def to_markdown(report: Report) -> str:

@@ -48,14 +48,14 @@ _SPEEDUP_COLUMNS = (
     Column("Configuration"),
     Column("Provenance"),
     Column("Devices"),
-    Column("n", is_number=True),
+    Column("Runs (n)", is_number=True),
     Column("Wall clock, median (s)", is_number=True),
-    Column("quartiles"),
-    Column("95% of the median"),
+    Column("Quartiles (s)"),
+    Column("95% of the median (s)"),
     Column("Features/s, median", is_number=True),
     Column("Reference"),
     Column("Ratio"),
-    Column("value", is_number=True),
+    Column("Value", is_number=True),
     Column("95% interval"),
     Column("p", is_number=True),
     Column("Efficiency", is_number=True),
@@ -97,9 +97,12 @@ def group_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
 
 
 def configuration(group: Group) -> str:
-    """Return what a group ran, in short."""
+    """Return what a group ran, in short; a single run goes by its name, which may say what else it stands for."""
     setting = group.setting
-    words = [setting.recipe or setting.model or group.repeats[0].name, setting.parallel, setting.precision]
+    name = group.repeats[0].name if len(group.repeats) == 1 else None
+    if name is not None:
+        return text(name)
+    words = [setting.recipe or setting.model, setting.parallel, setting.precision]
     batch = None if setting.global_batch_size is None else f"batch {setting.global_batch_size:,}"
     return ", ".join(text(word) for word in (*words, batch) if word) or UNKNOWN
 

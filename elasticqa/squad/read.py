@@ -83,7 +83,7 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False) -> Squad
             num_skipped += 1
         else:
             rule = f"{shown(misplaced.text)} is not at offset {misplaced.start} of the context"
-            way_out = "correct it, or read without strict to skip it"
+            way_out = "correct it, or drop --strict to skip it"
             raise DataError(replace(place, field="answer_start"), f"{rule}; {way_out}")
     if not examples:
         cause = f"{num_skipped} skipped for an answer that is not at its offset" if num_skipped else "it is empty"

@@ -163,13 +163,14 @@ class _Text:
             try:
                 value, end = _DECODER.raw_decode(self._buffer, self._at)
             except json.JSONDecodeError as error:
+                position = self._dropped + error.pos
                 if len(self._buffer) - self._at > MAX_VALUE_CHARS:
                     rule = f"no whole JSON value within {MAX_VALUE_CHARS} characters: {error.msg}"
-                    raise TraceError(self.path, self._dropped + error.pos, rule) from None
+                    raise TraceError(self.path, position, rule) from None
                 if self._read():
                     continue
                 rule = f"the file ends early or is damaged: {error.msg}"
-                raise TraceError(self.path, self._dropped + error.pos, rule) from None
+                raise TraceError(self.path, position, rule) from None
             except RecursionError:
                 raise self.error("a value is nested too deep to be a trace event") from None
             except ValueError as error:

@@ -44,7 +44,8 @@ def _head(summary: TraceSummary) -> list[str]:
     span = f"{summary.span_us / 1000:,.3f} ms, {summary.num_events:,} events"
     lines = [", ".join(filter(None, ("Trace", rank, span)))]
     if summary.num_skipped_events:
-        lines.append(f"{summary.num_skipped_events:,} events without a whole duration are left out")
+        are = "is" if summary.num_skipped_events == 1 else "are"
+        lines.append(f"{_counted(summary.num_skipped_events, 'event')} without a whole duration {are} left out")
     if summary.steps is not None:
         steps = summary.steps
         mean, least, most = (f"{time / 1000:,.3f}" for time in (steps.mean_us, steps.min_us, steps.max_us))

@@ -174,7 +174,11 @@ class Timeline:
             raise TraceError(self.file, position, rule)
         if isinstance(value, int):
             return value * 1000
-        return round(Decimal(value) * 1000) if isinstance(value, str) else round(number * 1000)
+        if isinstance(value, str):
+            return round(Decimal(value) * 1000)
+        # A product of the whole number would be rounded by up to a nanosecond, and a child then end behind its parent.
+        whole = math.floor(number)
+        return whole * 1000 + round((number - whole) * 1000)
 
     def _number(self, kind: Kind, name: str) -> int:
         if kind is Kind.ANNOTATION:

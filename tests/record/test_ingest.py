@@ -119,7 +119,7 @@ def test_program_runs_as_a_module_in_the_home_of_the_environment(runs: Path, tmp
     done = subprocess.run(
         [sys.executable, "-m", "db.ingest"],
         env={**os.environ, "ELASTICQA_HOME": str(tmp_path), "ELASTICQA_DB_URL": ""},
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=True,
