@@ -7,13 +7,18 @@ They know launch facts only; everything after ``--`` goes to the trainer unchang
 """
 
 import os
+import re
 import sys
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
 from torchx import specs
+from torchx.specs.finder import ComponentValidationException
 from ulid import ULID
 
 _CARRIED = ("ELASTICQA_HOME", "ELASTICQA_DB_URL", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
+
+_MAX_RETRIES = 100
+"""Times that a job is queued again after a time limit or a preemption: a run may be many jobs long."""
 
 
 def baseline(
@@ -34,8 +39,7 @@ def baseline(
         memMB: memory to ask for, in MiB.
         env: variables for the process, NAME=VALUE,...
     """
-    entry = ["-m", "elasticqa.launch", "--parallel", "none", *script_args]
-    return _app(name, entry, 1, specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB), env)
+    return _app(name, ["--parallel", "none", *script_args], (1, 1), specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB), env)
 
 
 def ddp(
@@ -63,8 +67,8 @@ def ddp(
         env: variables for every process, NAME=VALUE,...
     """
     resource = specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB)
-    entry = _distributed("ddp", nnodes, nproc_per_node, max_restarts, script_args)
-    return _app(name, entry, _most(nnodes), resource, env)
+    arguments = [*_processes(nnodes, nproc_per_node, max_restarts), "--parallel", "ddp", *script_args]
+    return _app(name, arguments, _nodes(nnodes), resource, env)
 
 
 def fsdp(
@@ -92,34 +96,36 @@ def fsdp(
         env: variables for every process, NAME=VALUE,...
     """
     resource = specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB)
-    entry = _distributed("fsdp", nnodes, nproc_per_node, max_restarts, script_args)
-    return _app(name, entry, _most(nnodes), resource, env)
+    arguments = [*_processes(nnodes, nproc_per_node, max_restarts), "--parallel", "fsdp", *script_args]
+    return _app(name, arguments, _nodes(nnodes), resource, env)
 
 
-def _distributed(
-    parallel: str, nnodes: str, nproc_per_node: int, max_restarts: int, script_args: "tuple[str, ...]"
-) -> List[str]:
-    launch = [
-        "--nnodes",
-        nnodes,
-        "--nproc-per-node",
-        str(nproc_per_node),
-        "--max-restarts",
-        str(max_restarts),
-    ]
-    return ["-m", "elasticqa.launch", *launch, "--parallel", parallel, *script_args]
+def _processes(nnodes: str, nproc_per_node: int, max_restarts: int) -> List[str]:
+    return ["--nnodes", nnodes, "--nproc-per-node", str(nproc_per_node), "--max-restarts", str(max_restarts)]
 
 
-def _most(nnodes: str) -> int:
-    return int(nnodes.split(":")[-1])
+def _nodes(nnodes: str) -> Tuple[int, int]:
+    """Return the fewest and the most nodes of N or MIN:MAX."""
+    match = re.fullmatch(r"(?:([0-9]+):)?([0-9]+)", nnodes)
+    if match is None or not 1 <= int(match[1] or match[2]) <= int(match[2]):
+        # Of this kind, since torchx shows any other exception as a traceback.
+        raise ComponentValidationException(
+            f"nnodes={nnodes!r} is not N or MIN:MAX with 1 <= MIN <= MAX: write --nnodes 2 or --nnodes 1:4"
+        )
+    return int(match[1] or match[2]), int(match[2])
 
 
 def _app(
-    name: str, entry: List[str], num_replicas: int, resource: specs.Resource, env: Optional[Dict[str, str]]
+    name: str,
+    arguments: List[str],
+    num_nodes: Tuple[int, int],
+    resource: specs.Resource,
+    env: Optional[Dict[str, str]],
 ) -> specs.AppDef:
     carried = {key: os.environ[key] for key in _CARRIED if key in os.environ}
     # The id is made at submission, so that a requeued job goes on in the same run.
     carried["ELASTICQA_RUN_ID"] = os.environ.get("ELASTICQA_RUN_ID", str(ULID()))
+    gpus = ["--gpus", str(resource.gpu)] if resource.gpu else []
     return specs.AppDef(
         name=name,
         roles=[
@@ -128,9 +134,11 @@ def _app(
                 image="",
                 # By path: outside an activated environment no `python` or `torchrun` of ours is found.
                 entrypoint=sys.executable,
-                args=entry,
+                args=["-m", "elasticqa.launch", *gpus, *arguments],
                 env={**carried, "PYTHONUNBUFFERED": "1", **(env or {})},
-                num_replicas=num_replicas,
+                min_replicas=num_nodes[0],
+                num_replicas=num_nodes[1],
+                max_retries=_MAX_RETRIES,
                 resource=resource,
             )
         ],

@@ -29,9 +29,11 @@ def load_token(path: Path) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise TokenError(path, f"cannot be read ({error.strerror})", _RENEW) from error
-    with open(descriptor, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a descriptor, no path
+    try:
         _check(path, os.fstat(descriptor))
-        token = file.read(1024).strip()
+        token = os.read(descriptor, 1024).decode("ascii", "replace").strip()
+    finally:
+        os.close(descriptor)
     if len(token) < _LEAST_LENGTH or not token.isascii() or not token.isprintable():
         problem = f"holds no token of at least {_LEAST_LENGTH} plain characters"
         raise TokenError(path, problem, _RENEW)

@@ -73,8 +73,15 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack) -> Attempt:
 
 def _claim(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[Path, int]:
     choice = choose_run(config, runs_dir())
-    choice.directory.mkdir(parents=True, exist_ok=True)
-    if not stack.enter_context(hold(choice.directory)):
+    try:
+        choice.directory.mkdir(parents=True, exist_ok=True)
+        is_free = stack.enter_context(hold(choice.directory))
+    except OSError as error:
+        raise ConfigError(
+            f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "
+            "ELASTICQA_HOME to a directory that you can write"
+        ) from error
+    if not is_free:
         raise ConfigError(
             f"run {choice.run_id} is being worked for by another process: stop that one, or start anew with --resume none"
         )

@@ -8,10 +8,12 @@ from elasticqa.attempt import Attempt
 from elasticqa.batching import StepPlanner
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import BatchPlan, TrainConfig
+from elasticqa.engine import EagerEngine
 from elasticqa.evaluation import Evaluator
 from elasticqa.model import QuestionAnswerer
 from elasticqa.optim import Updater, build_optimizer
 from elasticqa.parallel import wrap
+from elasticqa.profiling import NoProfiler, StepProfiler
 from elasticqa.record import Recorder
 from elasticqa.signals import StopRequest
 from elasticqa.task import Task
@@ -66,11 +68,15 @@ def build_trainer(
             world_size=topology.world_size,
             micro_batch_size=config.micro_batch_size,
         ),
-        features=task.train,
-        model=model,
-        optimizer=optimizer,
-        updater=Updater(optimizer, config, precision, topology.device),
-        precision=precision,
+        engine=EagerEngine(
+            topology=topology,
+            features=task.train,
+            model=model,
+            optimizer=optimizer,
+            updater=Updater(optimizer, config, precision, topology.device),
+            precision=precision,
+            seed=config.seed,
+        ),
         recorder=Recorder(
             config,
             plan,
@@ -81,6 +87,7 @@ def build_trainer(
         ),
         checkpointer=Checkpointer(attempt.directory / "checkpoints", topology, config.keep_checkpoints),
         evaluate=evaluate,
+        profiler=NoProfiler(),
         stop=stop,
     )
 
@@ -94,13 +101,26 @@ def restore(trainer: Trainer) -> str | None:
     if found is None:
         return None
     path, manifest = found
-    trainer.checkpointer.restore(
-        path, trainer.model, trainer.optimizer, {"updater": trainer.updater.state_dict()}
-    )
+    engine = trainer.engine
+    trainer.checkpointer.restore(path, engine.model, engine.optimizer, {"updater": engine.updater.state_dict()})
     trainer.load_progress(manifest.progress)
     name = f"{path.parent.name}/{path.name}"
     trainer.recorder.event("resume", f"resumed from {name}", step=manifest.step)
     return name
+
+
+def plan_profile(trainer: Trainer, attempt: Attempt) -> None:
+    """Give the trainer the profiler that its config asks for: on rank 0, for the steps that are left."""
+    steps_left = trainer.plan.num_steps - trainer.step
+    if trainer.config.profile and trainer.topology.is_main and steps_left:
+        trainer.profiler = StepProfiler(
+            attempt.directory,
+            attempt=attempt.number,
+            rank=trainer.topology.rank,
+            step=trainer.step,
+            num_steps=steps_left,
+            device_type=trainer.topology.device.type,
+        )
 
 
 def setup_facts(
@@ -119,7 +139,7 @@ def setup_facts(
         "steps_per_epoch": trainer.plan.steps_per_epoch,
         "start_step": trainer.step,
         "resumed_from": resumed_from,
-        "precision": trainer.precision,
+        "precision": trainer.engine.precision,
         "attention": "packed" if answerer.spec.is_packed else "padded",
         "setup_time_s": time.time() - attempt.started_at,
     }

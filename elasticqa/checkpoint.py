@@ -1,19 +1,15 @@
 """Checkpoints that are whole or absent, and load at any world size under any strategy.
 
-A checkpoint is written under a temporary name by all ranks (torch.distributed.checkpoint, sharded); after a barrier
-rank 0 writes the manifest with the size and SHA-256 of every file and renames the directory. What has no manifest,
-or does not match it, is not a checkpoint.
+A checkpoint is written under a temporary name by all ranks (torch.distributed.checkpoint, sharded); once all are done
+rank 0 writes the manifest and renames the directory. What has no manifest, or does not match it, is not a checkpoint.
 """
 
-import hashlib
 import json
 import logging
-import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,34 +20,23 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import Optimizer
 
 from elasticqa.errors import CheckpointError
+from elasticqa.manifest import (
+    Manifest,
+    checkpoint_directories,
+    directory_name,
+    fsync_directory,
+    read_manifest,
+    step_of,
+    write_durably,
+    write_manifest,
+)
 from elasticqa.topology import Topology
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
-FORMAT_VERSION = 1
-_CHUNK_BYTES = 1 << 22
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a whole checkpoint says of itself."""
-
-    step: int
-    progress: dict[str, Any]
-    config: dict[str, Any]
-    files: dict[str, tuple[int, str]]
-    """Name -> (bytes, SHA-256 in hex)."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all files."""
-        return sum(size for size, _ in self.files.values())
-
-
-def directory_name(step: int) -> str:
-    """Return the name of the checkpoint after ``step`` optimizer steps."""
-    return f"step-{step:08d}"
+BEST = "best.json"
+_REPLACED = ".replaced"
+_PRUNED = ".pruned"
 
 
 class Checkpointer:
@@ -83,66 +68,88 @@ class Checkpointer:
             config: of the run, for the manifest.
 
         Raises:
-            CheckpointError: some rank could not write its part; nothing is left behind.
+            CheckpointError: on every rank, if one could not write its part; nothing is left behind.
         """
         final = self._directory / directory_name(step)
         temporary = self._directory / f".{final.name}.partial"
+        self._together(temporary, lambda: _make_empty(temporary), is_for_main=True)
+        state = _state(model, optimizer, extra)
+        self._together(temporary, lambda: self._write(state, temporary))
+        manifest = Manifest(step, progress, config, {})
+        self._together(temporary, lambda: _commit(temporary, final, manifest), is_for_main=True)
         if self._topology.is_main:
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-        self._topology.barrier()
-        model_state, optimizer_state = get_state_dict(model, optimizer)
-        state = {"model": model_state, "optimizer": optimizer_state, "extra": dict(extra)}
-        problem = None
-        try:
-            with _quiet():
-                dcp.save(state, checkpoint_id=temporary, no_dist=not self._topology.is_distributed)
-        except (OSError, CheckpointException) as error:
-            problem = str(error).strip().splitlines()[0]
-        self._raise_together(problem, temporary)
-        manifest = None
-        if self._topology.is_main:
-            manifest, problem = self._commit(temporary, final, Manifest(step, progress, config, {}))
-        self._raise_together(problem, temporary)
-        manifest = self._topology.broadcast(manifest)
-        if manifest is None:
-            raise CheckpointError(f"checkpoint {final} was not committed")
-        if self._topology.is_main:
-            self._prune()
-        return final, manifest
+            self._prune(step)
+        return final, self._topology.broadcast(manifest)
 
-    def _raise_together(self, problem: str | None, temporary: Path) -> None:
-        problems = self._topology.gather(problem)
-        problem = self._topology.broadcast(problems[0] if problems else None)
+    def _write(self, state: dict[str, Any], path: Path) -> None:
+        with _quiet():
+            dcp.save(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
+
+    def _together(self, temporary: Path, work: Callable[[], None], *, is_for_main: bool = False) -> None:
+        """Do a part of a save, and raise on every rank if it failed on one."""
+        problem = None
+        if self._topology.is_main or not is_for_main:
+            try:
+                work()
+            except OSError as error:
+                problem = str(error)
+            except CheckpointException as error:
+                problem = _cause(error)
+        problem = self._topology.first(problem)
         if problem is None:
             return
         if self._topology.is_main:
             shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
-            f"checkpoint {self._directory} could not be written: {problem}; the last whole one stays; free some space"
+            f"checkpoint {temporary} could not be written: {problem}; the last whole one stays; free some space"
         )
 
-    @staticmethod
-    def _commit(temporary: Path, final: Path, manifest: Manifest) -> tuple[Manifest | None, str | None]:
-        try:
-            for path in sorted(temporary.iterdir()):
-                manifest.files[path.name] = (path.stat().st_size, sha256_of(path))
-            text = json.dumps({"format_version": FORMAT_VERSION, **vars(manifest)}, indent=1, allow_nan=False)
-            with (temporary / MANIFEST).open("w", encoding="utf-8") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            _fsync_directory(temporary)
-            shutil.rmtree(final, ignore_errors=True)  # a damaged one, or one of a lineage that was given up
-            temporary.rename(final)
-            _fsync_directory(final.parent)
-        except OSError as error:
-            return None, str(error)
-        return manifest, None
+    def _prune(self, step: int) -> None:
+        """Remove all but the newest ones up to the step just committed, and the best.
 
-    def _prune(self) -> None:
-        for path in checkpoint_directories(self._directory)[self._keep :]:
-            shutil.rmtree(path)
+        One of a later step was not whole when this attempt began, or the attempt would have gone on from it.
+        """
+        for leftover in self._directory.glob(f".step-*{_PRUNED}"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        found = checkpoint_directories(self._directory)
+        of_lineage = [path for path in found if step_of(path) <= step]
+        best = self.best()
+        kept = {*of_lineage[: self._keep], *(path for path in of_lineage if best and path == best[0])}
+        for path in found:
+            if path not in kept:
+                _remove(path)
+
+    def keep_best(self, path: Path, f1: float) -> bool:
+        """Keep a checkpoint from being pruned while no other one has a higher F1; only rank 0 writes.
+
+        Args:
+            path: of a committed checkpoint.
+            f1: percent, of the model in it.
+
+        Returns:
+            Whether it is the best now; always False on other ranks.
+        """
+        before = self.best()
+        if not self._topology.is_main or (before is not None and before[1] >= f1):
+            return False
+        unfinished = self._directory / f".{BEST}.partial"
+        try:
+            write_durably(unfinished, json.dumps({"directory": path.name, "f1": f1}, allow_nan=False) + "\n")
+            unfinished.rename(self._directory / BEST)
+            fsync_directory(self._directory)
+        except OSError as error:
+            logger.warning("checkpoint %s has the best F1 but cannot be noted as such: %s", path, error)
+            return False
+        return True
+
+    def best(self) -> tuple[Path, float] | None:
+        """Return the checkpoint with the highest F1 and that F1, not verified; None if none has been noted."""
+        try:
+            noted = json.loads((self._directory / BEST).read_text(encoding="utf-8"))
+            name, f1 = str(noted["directory"]), float(noted["f1"])
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return next(((path, f1) for path in checkpoint_directories(self._directory) if path.name == name), None)
 
     def newest_whole(self) -> tuple[Path, Manifest] | None:
         """Return the newest checkpoint that matches its manifest; every rank must call this.
@@ -151,6 +158,7 @@ class Checkpointer:
         """
         found = None
         if self._topology.is_main:
+            _put_back_replaced(self._directory)
             for path in checkpoint_directories(self._directory):
                 try:
                     found = path, read_manifest(path, verify=True)
@@ -161,53 +169,63 @@ class Checkpointer:
 
     def restore(self, path: Path, model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Any]) -> None:
         """Load a checkpoint into model, optimizer and the tensors of ``extra``; every rank must call this."""
-        model_state, optimizer_state = get_state_dict(model, optimizer)
-        state = {"model": model_state, "optimizer": optimizer_state, "extra": dict(extra)}
+        state = _state(model, optimizer, extra)
         with _quiet():
             dcp.load(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
-        set_state_dict(
-            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
-        )
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
 
-def checkpoint_directories(directory: Path) -> list[Path]:
-    """Return the committed checkpoints of a run, newest first, not verified."""
-    return sorted(directory.glob("step-*"), reverse=True)
+def _state(model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Any]) -> dict[str, Any]:
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "extra": dict(extra)}
 
 
-def read_manifest(path: Path, *, verify: bool) -> Manifest:
-    """Return the manifest of a checkpoint.
+def _make_empty(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
+    path.mkdir(parents=True)
 
-    Args:
-        path: its directory.
-        verify: compare size and SHA-256 of every file as well.
 
-    Raises:
-        CheckpointError: the checkpoint is not whole.
-    """
+def _commit(temporary: Path, final: Path, manifest: Manifest) -> None:
+    write_manifest(temporary, manifest)
+    if final.exists():  # a damaged one, or the one that this attempt went on from without a step of its own
+        _put_aside(final, _REPLACED)
     try:
-        raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if raw.pop("format_version") != FORMAT_VERSION:
-            raise CheckpointError(f"checkpoint {path} has another format: this version reads {FORMAT_VERSION}")
-        raw["files"] = {name: (int(size), str(digest)) for name, (size, digest) in raw["files"].items()}
-        manifest = Manifest(**raw)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"checkpoint {path} is not whole: its manifest cannot be read ({error})") from error
-    if verify:
-        for name, (size, digest) in manifest.files.items():
-            file = path / name
-            if not file.is_file() or file.stat().st_size != size or sha256_of(file) != digest:
-                raise CheckpointError(f"checkpoint {path} is not whole: {name} is not what its manifest says")
-    return manifest
+        temporary.rename(final)
+    finally:
+        _put_back_replaced(final.parent)
+    fsync_directory(final.parent)
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _put_aside(path: Path, suffix: str) -> Path:
+    aside = path.with_name(f".{path.name}{suffix}")
+    shutil.rmtree(aside, ignore_errors=True)
+    return path.rename(aside)
+
+
+def _put_back_replaced(directory: Path) -> None:
+    """Undo the replacement of a checkpoint that did not come to its end, and tidy up after the others."""
+    for aside in directory.glob(f".step-*{_REPLACED}"):
+        final = aside.with_name(aside.name.removeprefix(".").removesuffix(_REPLACED))
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(final)
+
+
+def _remove(path: Path) -> None:
+    try:
+        # Under another name first: half of a checkpoint must not look like one.
+        shutil.rmtree(_put_aside(path, _PRUNED))
+    except OSError as error:
+        logger.warning("checkpoint %s is not needed any more but cannot be removed: %s", path, error)
+
+
+def _cause(error: CheckpointException) -> str:
+    """Return what the first rank that failed says, on one line."""
+    first, _ = error.failures[min(error.failures)]
+    lines = str(first).strip().splitlines()
+    return f"{type(first).__name__}: {lines[0]}" if lines else type(first).__name__
 
 
 @contextmanager
@@ -216,11 +234,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield
-
-
-def _fsync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

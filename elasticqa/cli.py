@@ -15,6 +15,11 @@ COMMANDS = {
     "import": ("elasticqa.commands.import_", "add results of other tools, or a bundle"),
     "export": ("elasticqa.commands.export", "pack a run into one file"),
     "profile": ("elasticqa.commands.profile", "summarize a profiler trace"),
+    "prepare": (
+        "elasticqa.commands.prepare",
+        "fetch model and data and make the features, for nodes without a network",
+    ),
+    "doctor": ("elasticqa.commands.doctor", "check this machine and say what to do"),
 }
 
 

@@ -1,5 +1,6 @@
-"""What a training run is asked to do: one frozen config, the recipes, and the plan of a batch."""
+"""What a training run is asked to do: one frozen config, and the plan of its batches."""
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Attention = Literal["auto", "packed", "padded"]
 
 HARMLESS_FIELDS = frozenset(
-    {"name", "resume", "log_every_s", "checkpoint_every_steps", "keep_checkpoints", "eval_every_steps"}
+    {"name", "resume", "log_every_s", "checkpoint_every_steps", "keep_checkpoints", "eval_every_steps", "profile"}
 )
 """Fields that may change on resume: they do not alter what is learned from which features."""
 
@@ -47,8 +48,8 @@ class TrainConfig:
     """Passes over the training features."""
     max_steps: int | None = None
     """Stop after N optimizer steps, whatever the epochs."""
-    global_batch_size: int = 24
-    """Features per optimizer step over all ranks; the world size never changes it."""
+    global_batch_size: int | None = 24
+    """Features per optimizer step over all ranks; `None`: micro_batch_size on each rank of the run's first start."""
     micro_batch_size: int = 24
     """At most so many features per rank and forward pass."""
     max_length: int = 384
@@ -77,6 +78,8 @@ class TrainConfig:
     """Save a checkpoint every N steps; always at the end and when asked to stop."""
     keep_checkpoints: int = 2
     """The newest N checkpoints are kept."""
+    profile: bool = False
+    """Trace ten steps after a warm-up with torch.profiler, on rank 0."""
     resume: str = "auto"
     """`auto`: go on with the newest unfinished run of the same config; `none`: start anew; or a run directory."""
     log_every_s: float = 5.0
@@ -86,9 +89,11 @@ class TrainConfig:
         """Refuse what cannot run."""
         for field, least in _LEAST.items():
             value = getattr(self, field)
+            if value is not None and not math.isfinite(value):
+                raise ConfigError(f"{field}={value} is not a finite number; {_flag(field)} sets it")
             if value is not None and value < least:
                 raise ConfigError(f"{field}={value} is too small: at least {least}; {_flag(field)} sets it")
-        for field, most in (("warmup_ratio", 1.0), ("dropout", 0.99)):
+        for field, most in (("warmup_ratio", 1.0), ("dropout", 0.99), ("seed", 2**63 - 1)):
             value = getattr(self, field)
             if value is not None and value > most:
                 raise ConfigError(f"{field}={value} is too large: at most {most}; {_flag(field)} sets it")
@@ -101,6 +106,19 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return every field, as the journal's first line records it."""
         return asdict(self)
+
+    def fixed(self, first_world_size: int) -> "TrainConfig":
+        """Return the config with the global batch that its run keeps, whatever the world size becomes.
+
+        Args:
+            first_world_size: ranks of the run's first attempt.
+
+        >>> TrainConfig(global_batch_size=None, micro_batch_size=4).fixed(first_world_size=2).global_batch_size
+        8
+        """
+        if self.global_batch_size is not None:
+            return self
+        return replace(self, global_batch_size=self.micro_batch_size * first_world_size)
 
     def differences(self, recorded: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Return the harmful fields that differ from a recorded config, each as (recorded, asked).
@@ -142,31 +160,6 @@ def _flag(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-_DEMO = TrainConfig(
-    epochs=3,
-    global_batch_size=16,
-    max_length=192,
-    doc_stride=64,
-    learning_rate=3e-4,
-    eval_before=True,
-    checkpoint_every_steps=50,
-    log_every_s=3.0,
-)
-
-RECIPES: dict[str, TrainConfig] = {"demo": _DEMO}
-
-
-def recipe(name: str) -> TrainConfig:
-    """Return the config of a recipe.
-
-    Raises:
-        ConfigError: there is no such recipe.
-    """
-    if name not in RECIPES:
-        raise ConfigError(f"recipe={name!r} is not known: use one of {', '.join(sorted(RECIPES))}")
-    return replace(RECIPES[name], recipe=name)
-
-
 @dataclass(frozen=True)
 class BatchPlan:
     """How steps follow from the config and the number of features; the world size does not enter."""
@@ -187,7 +180,7 @@ class BatchPlan:
 
 
 def batch_plan(config: TrainConfig, num_features: int, world_size: int) -> BatchPlan:
-    """Return the plan of all steps.
+    """Return the plan of all steps; a global batch that is not fixed yet is that of a first start with this world.
 
     Raises:
         ConfigError: the global batch is smaller than the world, or there is nothing to train on.
@@ -195,17 +188,19 @@ def batch_plan(config: TrainConfig, num_features: int, world_size: int) -> Batch
     >>> batch_plan(TrainConfig(global_batch_size=4, epochs=2), num_features=10, world_size=3).num_steps
     6
     """
-    if config.global_batch_size < world_size:
+    size = config.fixed(world_size).global_batch_size
+    assert size is not None
+    if size < world_size:
         raise ConfigError(
-            f"global_batch_size={config.global_batch_size} cannot feed world_size={world_size}: every rank needs a "
-            f"feature; use at most {config.global_batch_size} ranks or raise --global-batch-size"
+            f"global_batch_size={size} cannot feed world_size={world_size}: every rank needs a "
+            f"feature; use at most {size} ranks or raise --global-batch-size"
         )
     if num_features == 0:
         raise ConfigError(
             f"dataset={config.dataset!r} has 0 training features: at least one answer must be in its context"
         )
-    steps_per_epoch = -(-num_features // config.global_batch_size)
+    steps_per_epoch = -(-num_features // size)
     num_steps = steps_per_epoch * config.epochs
     if config.max_steps is not None:
         num_steps = min(num_steps, config.max_steps)
-    return BatchPlan(num_features, config.global_batch_size, steps_per_epoch, num_steps)
+    return BatchPlan(num_features, size, steps_per_epoch, num_steps)

@@ -2,10 +2,8 @@
 
 import json
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +11,7 @@ from torch import nn
 
 from elasticqa.batching import pack
 from elasticqa.config import Precision
-from elasticqa.parallel import DTYPES
+from elasticqa.engine import autocast
 from elasticqa.metrics import Evaluation
 from elasticqa.squad.answers import Prediction, Spans, best_spans, join_spans
 from elasticqa.squad.features import Features
@@ -46,7 +44,9 @@ class Evaluator:
         """
         began = time.perf_counter()
         model.eval()
-        parts = self.topology.gather(self._spans_of_share(model))
+        parts = self.topology.gather(
+            spans_of_share(model, self.features, self.topology, self.precision, self.max_answer_length)
+        )
         if not self.topology.is_main:
             return None
         predictions = join_spans(self.features, Spans.concatenate(parts), self.examples)
@@ -66,25 +66,6 @@ class Evaluator:
             predictions=path,
         )
 
-    @torch.no_grad()
-    def _spans_of_share(self, model: nn.Module) -> Spans:
-        """Return the spans of this rank's features; all ranks run equally many forward passes."""
-        by_length = np.argsort(-self.features.lengths, kind="stable")
-        mine = by_length[self.topology.rank :: self.topology.world_size]
-        most = -(-len(by_length) // self.topology.world_size)
-        autocast: Any = nullcontext()
-        if self.precision != "fp32":
-            autocast = torch.autocast(self.topology.device.type, dtype=DTYPES[self.precision])
-        spans = []
-        for indices in np.array_split(mine, -(-most // FEATURES_PER_BATCH)):
-            batch = pack(self.features, indices).to(self.topology.device)
-            with autocast:
-                logits = model(batch)
-            if len(indices):
-                start, end = logits.cpu().numpy()
-                spans.append(best_spans(self.features, indices, start, end, self.max_answer_length))
-        return Spans.concatenate(spans) if spans else NO_SPANS
-
     def _write(self, path: Path, predictions: list[Prediction], scores: list[Score]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8") as file:
@@ -101,6 +82,33 @@ class Evaluator:
                     "f1": score.f1,
                 }
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+@torch.no_grad()
+def spans_of_share(
+    model: nn.Module, features: Features, topology: Topology, precision: Precision, max_answer_length: int
+) -> Spans:
+    """Return the spans of this rank's share of the features; every rank must call this.
+
+    Args:
+        model: as wrapped, in evaluation mode.
+        features: all of them, on every rank.
+        topology: says which share; all ranks run equally many forward passes.
+        precision: in use.
+        max_answer_length: tokens.
+    """
+    by_length = np.argsort(-features.lengths, kind="stable")
+    mine = by_length[topology.rank :: topology.world_size]
+    most = -(-len(by_length) // topology.world_size)
+    spans = []
+    for indices in np.array_split(mine, -(-most // FEATURES_PER_BATCH)):
+        batch = pack(features, indices).to(topology.device)
+        with autocast(precision, topology.device):
+            logits = model(batch)
+        if len(indices):
+            start, end = logits.cpu().numpy()
+            spans.append(best_spans(features, indices, start, end, max_answer_length))
+    return Spans.concatenate(spans) if spans else NO_SPANS
 
 
 NO_SPANS = Spans(

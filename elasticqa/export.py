@@ -3,10 +3,12 @@
 import shutil
 from pathlib import Path
 
+from safetensors import SafetensorError
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from elasticqa.errors import CheckpointError
 from elasticqa.topology import Topology
 
 _PREFIX = "model."
@@ -24,16 +26,29 @@ def save_pretrained(
         tokenizer: of that model.
         directory: replaced if it exists.
         topology: rank 0 writes.
+
+    Raises:
+        CheckpointError: on every rank, if rank 0 could not write; what was in ``directory`` is still there.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(model, options=options)
-    if not topology.is_main:
-        return
-    temporary = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    bare.save_pretrained(
-        temporary, state_dict={name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
-    )
-    tokenizer.save_pretrained(temporary)
-    shutil.rmtree(directory, ignore_errors=True)
-    temporary.rename(directory)
+    problem = None
+    if topology.is_main:
+        temporary = directory.with_name(f".{directory.name}.partial")
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            bare.save_pretrained(
+                temporary, state_dict={name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
+            )
+            tokenizer.save_pretrained(temporary)
+            shutil.rmtree(directory, ignore_errors=True)
+            temporary.rename(directory)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            problem = " ".join(str(error).split())
+    problem = topology.first(problem)
+    if problem is not None:
+        raise CheckpointError(
+            f"model {directory} could not be written: {problem}; free some space and start again: the last checkpoint "
+            "holds what was learned"
+        )

@@ -8,8 +8,9 @@ from contextlib import redirect_stderr
 
 import tyro
 
-from elasticqa.config import TrainConfig, recipe
+from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
+from elasticqa.recipes import recipe
 
 _BOX = re.compile("[╭╮╰╯│─]+")
 

@@ -1,15 +1,18 @@
 """What a component starts on each node: checks the request, prepares the data once, then becomes torchrun.
 
-The checks need no torch, so a wrong request ends in a second with one line, before any process group exists.
+A wrong request ends in seconds with one line, before any process group exists.
 """
 
 import argparse
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.errors import ConfigError, DataError
@@ -84,9 +87,11 @@ def _port_of(job_id: str) -> int:
 
 def _first_host(environ: Mapping[str, str]) -> str:
     """Return the name of the job's first node."""
+    if environ.get("TORCHX_RANK0_HOST"):
+        return environ["TORCHX_RANK0_HOST"]
     node_list = environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ.get("SLURM_JOB_NODELIST")
     if not node_list:
-        return environ.get("TORCHX_RANK0_HOST", "localhost")
+        return "localhost"
     scontrol = shutil.which("scontrol")
     if scontrol is None:
         raise ConfigError(f"node list {node_list!r} cannot be read: scontrol is not on PATH of this node")
@@ -96,12 +101,32 @@ def _first_host(environ: Mapping[str, str]) -> str:
     return names[0]
 
 
-def check(config: TrainConfig, launch: Launch | None) -> None:
+def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the allocation that somebody's shell happens to be in.
+
+    A job of this machine that is started inside `salloc`, or with what such a shell left behind, is a local one.
+    """
+    is_elsewhere = not environ.get("TORCHX_JOB_ID", "slurm://").startswith("slurm://")
+    return {name: value for name, value in environ.items() if not (is_elsewhere and name.startswith("SLURM_"))}
+
+
+def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
     """Refuse what cannot run, and leave the features in the cache for the ranks.
+
+    Args:
+        config: of the run.
+        launch: None for a single process.
+        num_gpus: asked for on each node.
 
     Raises:
         ConfigError, DataError, HomeError: each of one line.
     """
+    if num_gpus > torch.cuda.device_count():
+        raise ConfigError(
+            f"gpu={num_gpus} but torch {torch.__version__} sees {torch.cuda.device_count()} on {socket.gethostname()}: "
+            "a run that asks for GPUs does not train on the CPU instead; see nvidia-smi on that node, install a torch "
+            "with CUDA, or leave --gpu out"
+        )
     task = load_task(config, home())
     world_size = launch.min_nodes * launch.nproc_per_node if launch else 1
     batch_plan(config, len(task.train), world_size)
@@ -113,20 +138,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--nnodes")
     parser.add_argument("--nproc-per-node", type=int, default=1)
     parser.add_argument("--max-restarts", type=int, default=3)
+    parser.add_argument("--gpus", type=int, default=0)
     known, rest = parser.parse_known_args(argv)
+    environ = own_environment(os.environ)
     try:
         launch = None
         if known.nnodes is not None:
             launch = Launch.of(known.nnodes, known.nproc_per_node, known.max_restarts)
-        check(parse_config(rest), launch)
+        check(parse_config(rest), launch, known.gpus)
         command = [sys.executable, "-m", "elasticqa.train", *rest]
         if launch is not None:
-            command[2:3] = ["torch.distributed.run", *torchrun_options(launch, os.environ), "-m", "elasticqa.train"]
+            command[2:3] = ["elasticqa.agent", *torchrun_options(launch, environ), "-m", "elasticqa.train"]
     except (ConfigError, DataError, HomeError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
         return EXIT_BAD_REQUEST
-    environ = dict(os.environ)
-    # A returning agent must find the store where the new round says it is: see docs/elastic.md.
+    # A returning agent must find the store where the new round says it is: torch 2.13 does not tell it the new place.
     environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     num_threads = max(1, len(os.sched_getaffinity(0)) // (launch.nproc_per_node if launch else 1))
     environ.setdefault("OMP_NUM_THREADS", str(num_threads))

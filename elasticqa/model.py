@@ -85,6 +85,9 @@ def load_model(path: str | Path, config: TrainConfig) -> tuple[nn.Module, ModelS
             dtype=torch.float32,
             attn_implementation=PACKED if spec.is_packed else "sdpa",
         )
+        if config.activation_checkpointing:
+            # Not reentrant: it keeps keyword arguments and works under DDP and FSDP; dropout is drawn again alike.
+            model.gradient_checkpointing_enable({"use_reentrant": False})
     except (OSError, KeyError, ValueError) as error:
         raise ConfigError(
             f"model={config.model!r} cannot be loaded for question answering: {_first_line(error)}; "

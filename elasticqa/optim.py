@@ -53,14 +53,13 @@ class Updater:
         self._growth = torch.zeros((), dtype=torch.int32, device=device)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the loss scale and the steps since it last changed."""
-        return {"scale": self.scale, "growth": self._growth}
+        """Return the loss scale and the steps since it last changed; a checkpoint is loaded into these tensors.
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what ``state_dict`` gave; the scale of another precision is not taken over."""
-        if self._is_scaled and float(state["scale"]) > 1:
-            self.scale.copy_(state["scale"])
-            self._growth.copy_(state["growth"])
+        Without a scale they stand for that of a fresh start, so that a run may go on with fp16, or without it.
+        """
+        if self._is_scaled:
+            return {"scale": self.scale, "growth": self._growth}
+        return {"scale": torch.full_like(self.scale, INITIAL_LOSS_SCALE), "growth": torch.zeros_like(self._growth)}
 
     def step(self, learning_rate: float, loss: Tensor) -> Tensor:
         """Apply the update and return the gradient norm before clipping, a scalar on the device.

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from db.home import RUN_ID_PATTERN
 from elasticqa.config import HARMLESS_FIELDS, TrainConfig
-from elasticqa.errors import ConfigError
+from elasticqa.errors import ConfigError, shown
 from elasticqa.home import new_run_id
 
 RUN_ID_VARIABLE = "ELASTICQA_RUN_ID"
 _LOCK = "active.lock"
+_LONGEST_LINE = 1 << 18
+"""Bytes; an `attempt` line with its command and an `end` line are some thousands."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,22 @@ def choose_run(config: TrainConfig, runs_dir: Path, environ: Mapping[str, str] =
     restart); with ``auto``, the newest unfinished run of the same config that nobody works for; else a new run.
 
     Raises:
-        ConfigError: the named run does not exist, is finished, or learns something else.
+        ConfigError: the named run does not exist, is finished, or learns something else; or the variable is no run id.
     """
-    proposed = runs_dir / environ.get(RUN_ID_VARIABLE, new_run_id())
+    run_id = environ.get(RUN_ID_VARIABLE) or new_run_id()
+    if not RUN_ID_PATTERN.fullmatch(run_id):
+        raise ConfigError(
+            f"{RUN_ID_VARIABLE}={shown(run_id)} is not a plain name, so it could lead out of {runs_dir}: use 1 to 64 "
+            "letters, digits, '.', '_' or '-', starting with a letter or digit, or unset it"
+        )
+    proposed = runs_dir / run_id
     if config.resume not in ("auto", "none"):
         directory = _named_run(config.resume, runs_dir)
         _refuse_differences(config, directory)
+        if is_finished(directory):
+            raise ConfigError(
+                f"run {directory.name} is finished: there is no step left to train; --resume none begins a new run"
+            )
         return RunChoice(directory, is_new=False)
     if first_line(proposed) is not None:
         _refuse_differences(config, proposed)
@@ -55,7 +68,7 @@ def choose_run(config: TrainConfig, runs_dir: Path, environ: Mapping[str, str] =
 
 
 def _named_run(resume: str, runs_dir: Path) -> Path:
-    for directory in (Path(resume), runs_dir / resume):
+    for directory in (Path(resume).expanduser(), runs_dir / resume):
         if first_line(directory) is not None:
             return directory.resolve()
     raise ConfigError(
@@ -64,8 +77,7 @@ def _named_run(resume: str, runs_dir: Path) -> Path:
 
 
 def _refuse_differences(config: TrainConfig, directory: Path) -> None:
-    line = first_line(directory) or {}
-    differences = config.differences(line.get("config", {}))
+    differences = config.differences(_recorded_config(first_line(directory)))
     if differences:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
         raise ConfigError(
@@ -76,12 +88,20 @@ def _refuse_differences(config: TrainConfig, directory: Path) -> None:
 
 def _is_unfinished(config: TrainConfig, directory: Path) -> bool:
     line = first_line(directory)
-    if line is None or line.get("provenance") != "measured" or config.differences(line.get("config", {})):
+    if line is None or line.get("provenance") != "measured" or config.differences(_recorded_config(line)):
         return False
     if is_finished(directory):
         return False
-    with hold(directory) as is_mine:
-        return is_mine
+    try:
+        with hold(directory) as is_mine:
+            return is_mine
+    except OSError:  # somebody else's directory, which cannot be written
+        return False
+
+
+def _recorded_config(line: dict[str, Any] | None) -> dict[str, Any]:
+    config = (line or {}).get("config")
+    return config if isinstance(config, dict) else {}
 
 
 def _journals(directory: Path) -> list[Path]:
@@ -92,11 +112,11 @@ def first_line(directory: Path) -> dict[str, Any] | None:
     """Return the `attempt` line of a run's first attempt, or None if nothing has been recorded there."""
     for path in _journals(directory):
         try:
-            with path.open(encoding="utf-8") as file:
-                line = json.loads(file.readline())
-        except (OSError, ValueError):
+            with path.open("rb") as file:
+                line = _object(file.readline(_LONGEST_LINE))
+        except OSError:
             continue
-        if isinstance(line, dict):
+        if line is not None:
             return line
     return None
 
@@ -106,17 +126,25 @@ def last_end(directory: Path) -> dict[str, Any] | None:
     journals = _journals(directory)
     if not journals:
         return None
-    with journals[-1].open("rb") as file:
-        file.seek(max(0, journals[-1].stat().st_size - (1 << 16)))
-        tail = file.read().splitlines()
+    try:
+        with journals[-1].open("rb") as file:
+            file.seek(max(0, journals[-1].stat().st_size - _LONGEST_LINE))
+            tail = file.read().split(b"\n")
+    except OSError:
+        return None
     for raw in reversed(tail):
-        try:
-            line = json.loads(raw)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and line.get("kind") == "end":
+        line = _object(raw)
+        if line is not None and line.get("kind") == "end":
             return line
     return None
+
+
+def _object(raw: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
 
 
 def is_finished(directory: Path) -> bool:

@@ -42,9 +42,12 @@ def closing(
         f"  step {evaluation.step:<10} EM {evaluation.em:.2f}  F1 {evaluation.f1:.2f}"
         for evaluation in evaluations
     ]
+    lines.append(f"  run directory   {directory}")
+    if end["status"] == "finished":
+        lines.append(f"  model           {directory / 'model'}")
+    else:
+        lines.append("  to go on        the same command again")
     lines += [
-        f"  run directory   {directory}",
-        f"  model           {directory / 'model'}",
         f"  TensorBoard     tensorboard --logdir {directory / 'tensorboard'}",
         "  dashboard       uvicorn dashboard.app:app   (then /runs and /speedup)",
     ]

@@ -16,6 +16,18 @@ from elasticqa.errors import ConfigError
 T = TypeVar("T")
 
 
+_FACTS = {
+    "RANK": 0,
+    "LOCAL_RANK": 0,
+    "GROUP_RANK": 0,
+    "WORLD_SIZE": 1,
+    "LOCAL_WORLD_SIZE": 1,
+    "GROUP_WORLD_SIZE": 1,
+    "TORCHELASTIC_RESTART_COUNT": 0,
+}
+"""What torchrun says in the environment -> its least value, which is that of a single process."""
+
+
 @dataclass(frozen=True)
 class Topology:
     """Where this process stands in the world, and the device it computes on."""
@@ -36,11 +48,13 @@ class Topology:
         """Return the facts that torchrun put in the environment, or those of a single process without it.
 
         Raises:
-            ConfigError: this node has fewer GPUs than processes (and has some): two ranks would share one.
+            ConfigError: this node has fewer GPUs than processes (and has some): two ranks would share one; or a fact
+                is no number.
         """
-        world_size = int(environ.get("WORLD_SIZE", "1"))
-        local_world_size = int(environ.get("LOCAL_WORLD_SIZE", "1"))
-        local_rank = int(environ.get("LOCAL_RANK", "0"))
+        is_distributed = "RANK" in environ and "MASTER_ADDR" in environ
+        # Schedulers leave some of these names to processes that they started alone.
+        facts = {name: _count(environ, name, least) if is_distributed else least for name, least in _FACTS.items()}
+        local_world_size, local_rank = facts["LOCAL_WORLD_SIZE"], facts["LOCAL_RANK"]
         num_gpus = torch.cuda.device_count()
         if num_gpus and local_world_size > num_gpus:
             raise ConfigError(
@@ -48,15 +62,15 @@ class Topology:
                 f"use --nproc_per_node {num_gpus}, or hide the GPUs with CUDA_VISIBLE_DEVICES= to train on the CPU"
             )
         return cls(
-            rank=int(environ.get("RANK", "0")),
+            rank=facts["RANK"],
             local_rank=local_rank,
-            node_rank=int(environ.get("GROUP_RANK", "0")),
-            world_size=world_size,
+            node_rank=facts["GROUP_RANK"],
+            world_size=facts["WORLD_SIZE"],
             local_world_size=local_world_size,
-            num_nodes=int(environ.get("GROUP_WORLD_SIZE", "1")),
-            restart_count=int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            num_nodes=facts["GROUP_WORLD_SIZE"],
+            restart_count=facts["TORCHELASTIC_RESTART_COUNT"],
             device=torch.device("cuda", local_rank) if num_gpus else torch.device("cpu"),
-            is_distributed="RANK" in environ and "MASTER_ADDR" in environ,
+            is_distributed=is_distributed,
         )
 
     @property
@@ -115,18 +129,31 @@ class Topology:
             raise error
         return cast("T", value)
 
-    def gather(self, value: T) -> list[T]:
-        """Return every rank's value in rank order, on rank 0; an empty list elsewhere. A collective."""
-        if not self.is_distributed:
-            return [value]
+    def gather(self, value: T | None) -> list[T]:
+        """Return the ranks' values in rank order, None left out, on rank 0; an empty list elsewhere. A collective."""
         box: list[T | None] | None = [None] * self.world_size if self.is_main else None
-        dist.gather_object(value, box, dst=0)
+        if self.is_distributed:
+            dist.gather_object(value, box, dst=0)
+        else:
+            box = [value]
         return [item for item in box or [] if item is not None]
+
+    def first(self, value: T | None) -> T | None:
+        """Return on every rank the value of the lowest rank that has one, or None; every rank must call this."""
+        values = self.gather(value)
+        return self.broadcast(values[0] if values else None)
 
     def sum_in_place(self, tensor: torch.Tensor) -> None:
         """Add the tensor up over all ranks, in place, without waiting for the device; a collective."""
         if self.is_distributed:
             dist.all_reduce(tensor)
+
+
+def _count(environ: Mapping[str, str], name: str, least: int) -> int:
+    text = environ.get(name, str(least))
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise ConfigError(f"{name}={text!r} in the environment is no count from {least} on: start with torchrun")
+    return int(text)
 
 
 def resolve_precision(asked: Precision, device: torch.device) -> Precision:

@@ -12,7 +12,7 @@ from typing import Any
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from elasticqa.attempt import begin, write_end
-from elasticqa.build import build_trainer, restore, setup_facts
+from elasticqa.build import build_trainer, plan_profile, restore, setup_facts
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.errors import CheckpointError, ConfigError, DataError
 from elasticqa.export import save_pretrained
@@ -74,11 +74,12 @@ def run(config: TrainConfig, topology: Topology, stop: StopRequest) -> int:
                 config, topology, plan=plan, task=task, answerer=answerer, attempt=attempt, stop=stop, stack=stack
             )
             setup = setup_facts(trainer, task, answerer, attempt, resumed_from=restore(trainer))
+            plan_profile(trainer, attempt)
             trainer.recorder.write("setup", setup)
             trainer.recorder.say(opening(config, topology, setup, attempt))
             trainer.train()
             if trainer.stopped_by is None:
-                save_pretrained(trainer.model, bare, task.tokenizer, attempt.directory / "model", topology)
+                save_pretrained(trainer.engine.model, bare, task.tokenizer, attempt.directory / "model", topology)
         except BaseException as error:
             write_end(attempt, "failed", _reason(error), is_fatal=isinstance(error, NonFiniteLossError))
             raise

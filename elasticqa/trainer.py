@@ -4,26 +4,22 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from signal import Signals
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW
 
-from elasticqa.batching import NO_FEATURES, StepPlan, StepPlanner, pack
+from elasticqa.batching import StepPlan, StepPlanner
 from elasticqa.checkpoint import Checkpointer
-from elasticqa.config import BatchPlan, Precision, TrainConfig
-from elasticqa.model import feature_losses
-from elasticqa.optim import Updater, learning_rate_at
-from elasticqa.parallel import DTYPES, set_gradient_sync
+from elasticqa.config import BatchPlan, TrainConfig
+from elasticqa.engine import EagerEngine
 from elasticqa.metrics import Evaluation, StepMetrics
+from elasticqa.optim import learning_rate_at
+from elasticqa.profiling import NoProfiler, ProfileError, StepProfiler
 from elasticqa.record import Recorder
-from elasticqa.rng import seed_step
 from elasticqa.signals import StopRequest
-from elasticqa.squad.features import Features
 from elasticqa.topology import Topology
 
 WARMUP_STEPS = 5
@@ -52,6 +48,7 @@ class _Pending:
     plan: StepPlan
     learning_rate: float
     data_time_s: float
+    is_warmup: bool
 
 
 @dataclass(kw_only=True)
@@ -65,14 +62,11 @@ class Trainer:
     topology: Topology
     plan: BatchPlan
     planner: StepPlanner
-    features: Features
-    model: nn.Module
-    optimizer: AdamW
-    updater: Updater
-    precision: Precision
+    engine: EagerEngine
     recorder: Recorder
     checkpointer: Checkpointer
     evaluate: Callable[[nn.Module, int], Evaluation | None] | None
+    profiler: StepProfiler | NoProfiler
     stop: StopRequest
     step: int = 0
     train_time_s: float = 0.0
@@ -95,17 +89,21 @@ class Trainer:
             NonFiniteLossError: on every rank, at the same step.
             CheckpointError: on every rank, when one cannot write.
         """
-        self._prime()
+        self.engine.prime(self.step)
+        self.profiler.start()
+        self._clock = time.perf_counter()
         if self.step == 0 and self.config.eval_before:
             self._evaluate()
         while self.step < self.plan.num_steps and not self._stop_agreed:
             self._train_step()
             self._read_figures(lag=0 if self.topology.device.type == "cpu" else 2)
+            self._profile()
             if self._is_due(self.config.eval_every_steps):
                 self._evaluate()
             if self._is_due(self.config.checkpoint_every_steps):
                 self._save("interval")
         self._read_figures(lag=0)
+        self.profiler.stop()
         if self._stop_agreed:
             self.stopped_by = self.stop.received or Signals.SIGTERM
             self._save("signal")
@@ -138,57 +136,17 @@ class Trainer:
     def _is_due(self, every: int | None) -> bool:
         return every is not None and self.step % every == 0 and self.step < self.plan.num_steps
 
-    def _autocast(self) -> Any:
-        if self.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(self.topology.device.type, dtype=DTYPES[self.precision])
-
-    def _prime(self) -> None:
-        """Run one pass of weight 0.
-
-        DDP lays its buckets out anew after its first backward pass, which changes the order of sums; with this pass
-        a resumed run has the layout that the uninterrupted one had.
-        """
-        self.model.train()
-        seed_step(self.config.seed, self.step, self.topology.rank)
-        batch = pack(self.features, NO_FEATURES).to(self.topology.device)
-        with self._autocast():
-            logits = self.model(batch)
-        (feature_losses(logits, batch) * batch.weights).sum().backward()
-        self.optimizer.zero_grad()
-        self._clock = time.perf_counter()
-
     def _train_step(self) -> None:
-        """Forward, backward, clip, update; the figures stay on the device."""
-        step_plan = self.planner.step_plan(self.step)
-        seed_step(self.config.seed, self.step, self.topology.rank)
-        loss = torch.zeros((), device=self.topology.device)
-        data_time_s = 0.0
-        fed: list[int] = []
-        for number, indices in enumerate(step_plan.micro_batches, start=1):
-            began = time.perf_counter()
-            packed = pack(self.features, indices)
-            fed += packed.fed_ids()
-            batch = packed.to(self.topology.device)
-            data_time_s += time.perf_counter() - began
-            set_gradient_sync(self.model, number == len(step_plan.micro_batches))
-            with self._autocast():
-                logits = self.model(batch)
-            share = (feature_losses(logits, batch) * batch.weights).sum() / step_plan.num_features
-            # DDP and FSDP average over the ranks; the loss of a step is a sum over them.
-            (share * self.topology.world_size * self.updater.scale).backward()
-            loss += share.detach()
-        self.recorder.fed(self.step + 1, fed)
-        stop = torch.full_like(loss, 0.0 if self.stop.received is None else 1.0)
-        agreed = torch.stack([loss, stop])
-        self.topology.sum_in_place(agreed)
+        """Run one step; its figures stay on the device."""
+        plan = self.planner.step_plan(self.step)
         learning_rate = learning_rate_at(self.step, self.plan.num_steps, self.config)
-        norm = self.updater.step(learning_rate, agreed[0])
-        self.optimizer.zero_grad()
-        figures = torch.stack([*agreed, norm, self.updater.scale])
-        self._pending.append(_send(figures, step_plan, learning_rate, data_time_s))
+        output = self.engine.run(plan, learning_rate, wants_stop=self.stop.received is not None)
         self.step += 1
+        self.recorder.fed(self.step, output.fed_ids)
         self._steps_here += 1
+        is_warmup = self._steps_here <= WARMUP_STEPS or self.profiler.is_tracing
+        on_host, is_copied = _send(output.figures)
+        self._pending.append(_Pending(on_host, is_copied, plan, learning_rate, output.data_time_s, is_warmup))
 
     def _read_figures(self, lag: int) -> None:
         """Record all steps but the newest ``lag``: on a GPU, reading one at once would wait for the device."""
@@ -204,7 +162,7 @@ class Trainer:
             self.last_losses.append(loss)
             self.recorder.step(metrics)
             self._stop_agreed |= stop > 0
-            is_overflow = self.precision == "fp16" and scale >= 1 and math.isfinite(loss)
+            is_overflow = self.engine.precision == "fp16" and scale >= 1 and math.isfinite(loss)
             if not math.isfinite(loss) or not (math.isfinite(norm) or is_overflow):
                 _, batch = self.planner.global_batch(pending.plan.step)
                 raise NonFiniteLossError(metrics, batch.tolist())
@@ -224,15 +182,27 @@ class Trainer:
             num_tokens=plan.num_tokens,
             num_padded_tokens=plan.num_features * self.config.max_length,
             peak_memory_bytes=self.peak_memory_bytes(),
-            is_warmup=self._steps_here - len(self._pending) <= WARMUP_STEPS,
+            is_warmup=pending.is_warmup,
         )
+
+    def _profile(self) -> None:
+        """Tell the profiler that a step is done; writing its trace is no part of a step."""
+        try:
+            profile = self.profiler.step()
+        except ProfileError as error:
+            self.recorder.event("profile_lost", str(error))
+            return
+        if profile is not None:
+            self._read_figures(lag=0)
+            self.recorder.write("profile", profile)
+            self._clock = time.perf_counter()
 
     def _evaluate(self) -> None:
         if self.evaluate is None:
             return
         self._read_figures(lag=0)
-        evaluation = self.evaluate(self.model, self.step)
-        self.model.train()
+        evaluation = self.evaluate(self.engine.model, self.step)
+        self.engine.model.train()
         if evaluation is not None:
             self.recorder.evaluation(evaluation)
             self.best_f1 = max(evaluation.f1, self.best_f1 or 0.0)
@@ -244,9 +214,9 @@ class Trainer:
         began = time.perf_counter()
         path, manifest = self.checkpointer.save(
             self.step,
-            self.model,
-            self.optimizer,
-            {"updater": self.updater.state_dict()},
+            self.engine.model,
+            self.engine.optimizer,
+            {"updater": self.engine.updater.state_dict()},
             progress=self.progress(),
             config=self.config.to_dict(),
         )
@@ -265,12 +235,12 @@ class Trainer:
         self._clock = time.perf_counter()
 
 
-def _send(figures: Tensor, plan: StepPlan, learning_rate: float, data_time_s: float) -> _Pending:
-    """Start the copy of a step's figures to the host."""
+def _send(figures: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """Start the copy of a step's figures to the host; the event tells when it is done."""
     if figures.device.type == "cpu":
-        return _Pending(figures, None, plan, learning_rate, data_time_s)
+        return figures, None
     on_host = torch.empty(figures.shape, pin_memory=True)
     on_host.copy_(figures, non_blocking=True)
     is_copied = torch.cuda.Event()
     is_copied.record()
-    return _Pending(on_host, is_copied, plan, learning_rate, data_time_s)
+    return on_host, is_copied

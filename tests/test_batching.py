@@ -33,9 +33,7 @@ def test_epoch_is_fed_exactly_once_in_the_same_steps_at_any_world_size(num_featu
 
 
 @given(num_features=st.integers(7, 60), world_size=st.integers(1, 6), micro=st.integers(1, 8))
-def test_ranks_run_equally_many_micro_batches_within_the_limit(
-    num_features: int, world_size: int, micro: int
-) -> None:
+def test_ranks_run_equally_many_micro_batches_within_the_limit(num_features: int, world_size: int, micro: int) -> None:
     ranks = planners(num_features, world_size, micro=micro)
     for step in range(-(-num_features // 7)):
         parts = [rank.step_plan(step).micro_batches for rank in ranks]

@@ -90,31 +90,22 @@ def test_corpus_has_the_promised_size() -> None:
 
 def test_no_paragraph_exceeds_110_tokens() -> None:
     count_tokens = build.token_counter(None)
-    assert (
-        max(count_tokens(context) for context in {entry.context for entry in read("train") + read("dev")})
-        <= 110
-    )
+    assert max(count_tokens(context) for context in {entry.context for entry in read("train") + read("dev")}) <= 110
 
 
 def test_token_counter_counts_words_and_pieces_without_special_tokens() -> None:
     assert build.token_counter(None)("The lighthouse, unlit.") == 6  # the lighthouse , un ##lit .
 
 
-def test_sound_source_gives_squad_json_in_its_split(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sound_source_gives_squad_json_in_its_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, SOURCE.replace("=> 1851", "=> by @2")) == 0
     train = json.loads((tmp_path / "train.json").read_text(encoding="utf-8"))
     (article,) = train["data"]
     (paragraph,) = article["paragraphs"]
     assert (train["version"], article["title"], paragraph["context"]) == ("1.1", "Old_Mill", PARAGRAPH)
-    assert [entry["question"] for entry in paragraph["qas"]] == [
-        line[2:].split(" => ")[0] for line in QUESTIONS
-    ]
+    assert [entry["question"] for entry in paragraph["qas"]] == [line[2:].split(" => ")[0] for line in QUESTIONS]
     first = PARAGRAPH.index("by")
-    assert paragraph["qas"][1]["answers"] == [
-        {"text": "by", "answer_start": PARAGRAPH.index("by", first + 1)}
-    ]
+    assert paragraph["qas"][1]["answers"] == [{"text": "by", "answer_start": PARAGRAPH.index("by", first + 1)}]
     assert json.loads((tmp_path / "dev.json").read_text(encoding="utf-8"))["data"] == []
     assert "train: 1 articles, 1 paragraphs, 4 questions" in capsys.readouterr().out
 
@@ -130,9 +121,7 @@ def test_id_stays_when_another_question_is_added(tmp_path: Path) -> None:
     assert ids()[1:] == before
 
 
-def test_check_fails_when_a_source_changed_after_the_build(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_fails_when_a_source_changed_after_the_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, SOURCE) == 0
     assert run(tmp_path, SOURCE, "--check") == 0
     assert run(tmp_path, SOURCE.replace("Who built", "Who founded"), "--check") == 1

@@ -9,9 +9,9 @@ from db import statistics
 from db.reports.cells import significant
 
 WIDTH = 960.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 300.0, 24.0, 12.0, 44.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 340.0, 24.0, 12.0, 44.0
 _ROW = 26.0
-_MOST_LABEL_CHARACTERS = 46
+_MOST_LABEL_CHARACTERS = 48
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def line_chart(lines: Sequence[Line], title: str, units: tuple[str, str]) -> str
         key_y = _TOP + 18 * index + 8
         parts.append(f'<polyline class="line s{index % 6}" points="{path}"/>')
         parts.append(f'<path class="line s{index % 6}" d="M0 {key_y:g}h18"/>')
-        parts.append(f'<text x="24" y="{key_y + 4:g}">{_label(line.label, 30)}</text>')
+        parts.append(f'<text x="24" y="{key_y + 4:g}">{_label(line.label, 32)}</text>')
     return _svg(title, height, parts)
 
 

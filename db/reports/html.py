@@ -2,7 +2,7 @@
 
 from html import escape
 
-from db.reports.cells import moment
+from db.reports.cells import moment, text
 from db.reports.charts import Line, Strip, line_chart, strip_chart
 from db.reports.gather import Report
 from db.reports.tables import Table, configuration, devices, group_names, runs_table, speedup_table
@@ -17,16 +17,18 @@ h1{font-size:1.6rem;margin-bottom:.2rem}h2{font-size:1.15rem;margin-top:2.2rem}
 p,li{color:var(--soft)}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-nums}
-th,td{padding:.35rem .7rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;max-width:22rem;
-overflow-wrap:anywhere}
+th,td{padding:.35rem .7rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;white-space:nowrap}
+td.long{white-space:normal;min-width:16rem;max-width:24rem;overflow-wrap:anywhere}
 th{color:var(--soft);font-weight:600;white-space:nowrap}
-.number{text-align:right;white-space:nowrap}
+.number{text-align:right}
 svg{width:100%;max-width:60rem;height:auto;font-size:12px;fill:var(--ink)}
 .grid{stroke:var(--line);fill:none}.dot{fill:var(--accent);fill-opacity:.65}
 .median{stroke:var(--mark);stroke-width:3;fill:none}.line{fill:none;stroke-width:1.8}
 .s0{stroke:#1f77b4}.s1{stroke:#d95f02}.s2{stroke:#1b9e77}.s3{stroke:#a35cc7}.s4{stroke:#c49a00}.s5{stroke:#e7298a}
 @media print{body{margin:0;max-width:none}}
 """
+LONGEST_UNBROKEN = 32
+"""Characters of a cell up to which it stays on one line."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -45,16 +47,25 @@ def to_html(report: Report) -> str:
 def _speedup(report: Report) -> str:
     if not report.comparisons:
         return ""
+    return f"{_wall_clocks(report)}{_table(speedup_table(report.comparisons))}"
+
+
+def _wall_clocks(report: Report) -> str:
+    """Return a chart for each recipe: wall clocks of other work do not belong on one axis."""
     names = group_names(report.comparisons)
-    strips = []
+    strips: dict[str | None, list[Strip]] = {}
     for comparison in report.comparisons:
         group = comparison.group
         setting = group.setting
         where = devices(setting.world_size, setting.num_nodes, setting.device_name)
-        label = f"{names[group.key]}  {configuration(group)}, {where}"
-        strips.append(Strip(label, tuple(group.values_of("wall_clock_s"))))
-    chart = strip_chart(strips, "Wall clock of every run by group, medians marked", "wall clock (s)")
-    return f"<h2>Wall clock of every run</h2>\n{chart}\n{_table(speedup_table(report.comparisons))}"
+        strip = Strip(f"{names[group.key]} {configuration(group)}, {where}", tuple(group.values_of("wall_clock_s")))
+        strips.setdefault(setting.recipe, []).append(strip)
+    return "".join(
+        f"<h2>Wall clock of every run{'' if recipe is None else f', {escape(text(recipe))}'}</h2>\n"
+        + strip_chart(rows, "Wall clock of every run by group, medians marked", "wall clock (s)")
+        + "\n"
+        for recipe, rows in strips.items()
+    )
 
 
 def _losses(report: Report) -> str:
@@ -70,12 +81,14 @@ def _losses(report: Report) -> str:
 def _table(table: Table) -> str:
     if not table.rows:
         return ""
-    kinds = [' class="number"' if column.is_number else "" for column in table.columns]
-    heads = "".join(
-        f'<th scope="col"{kind}>{escape(column.title)}</th>' for kind, column in zip(kinds, table.columns, strict=True)
-    )
+    heads = "".join(f'<th scope="col"{_kind(column.is_number)}>{escape(column.title)}</th>' for column in table.columns)
     rows = "\n".join(
-        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(
+            f"<td{_kind(column.is_number, cell)}>{escape(cell)}</td>"
+            for column, cell in zip(table.columns, row, strict=True)
+        )
+        + "</tr>"
         for row in table.rows
     )
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
@@ -83,3 +96,9 @@ def _table(table: Table) -> str:
         f'<h2>{escape(table.title)}</h2>\n<div class="wide"><table>\n<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table></div>\n" + (f"<ul>{notes}</ul>\n" if notes else "")
     )
+
+
+def _kind(is_number: bool, cell: str = "") -> str:
+    if is_number:
+        return ' class="number"'
+    return ' class="long"' if len(cell) > LONGEST_UNBROKEN else ""

@@ -8,16 +8,18 @@ _SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
     "}": r"\}",
-    "$": r"\$",
+    # The command of that name would need the companion fonts, which a small TeX does not have.
+    "$": r"\char36{}",
     "&": r"\&",
     "#": r"\#",
     "_": r"\_\allowbreak{}",
     "%": r"\%",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    '"': r"\textquotedbl{}",
-    "'": r"\textquotesingle{}",
-    "`": r"\textasciigrave{}",
+    '"': "''",
+    # Alone, so that two of them stay two.
+    "'": "{'}",
+    "`": "{`}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
@@ -28,16 +30,16 @@ _SPECIAL = {
     "[": "{[}",
     "]": "{]}",
 }
+# Of Latin-1, what Computer Modern has no sign for.
+_MISSING = frozenset(map(chr, (0xD0, 0xD7, 0xDE, 0xF0, 0xF7, 0xFE)))
 _TEXT_WIDTH_CM = 38.0
 _PREAMBLE = r"""\documentclass{article}
-\usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
-\usepackage{textcomp}
 \usepackage[paperwidth=42cm,paperheight=29.7cm,margin=2cm]{geometry}
 \usepackage{array}
 \usepackage{booktabs}
 \usepackage{longtable}
-\setlength{\tabcolsep}{3pt}
+\setlength{\tabcolsep}{5pt}
 \setlength{\parindent}{0pt}
 \begin{document}
 \footnotesize
@@ -52,7 +54,7 @@ def to_latex(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return text as LaTeX sets it literally; letters that its T1 fonts lack are named by their code point.
+    r"""Return text as LaTeX sets it literally; letters that its first fonts lack are named by code point.
 
     >>> print(escaped("50% of a_b & é 中"))
     50\% of a\_\allowbreak{}b \& é {[}U+4E2D{]}
@@ -63,7 +65,7 @@ def escaped(text: str) -> str:
 def _character(character: str) -> str:
     if character in _SPECIAL:
         return _SPECIAL[character]
-    if " " <= character <= "~" or "À" <= character <= "ÿ":
+    if " " <= character <= "~" or ("À" <= character <= "ÿ" and character not in _MISSING):
         return character
     return f"{{[}}U+{ord(character):04X}{{]}}"
 
@@ -88,11 +90,15 @@ def _table(table: Table) -> str:
 def _columns(table: Table) -> list[str]:
     """Return a width for each column by its longest cell, so that a long name breaks instead of running out."""
     longest = [
-        min(30, max(6, len(column.title) * 0.7, *(len(row[index]) for row in table.rows)))
+        max(
+            # A head is broken between words only.
+            max(len(word) for word in column.title.split()) + 1.5,
+            min(30, max(len(row[index]) for row in table.rows)),
+        )
         for index, column in enumerate(table.columns)
     ]
-    # 14 columns with 3 pt on either side take about 3 cm of the line.
-    centimetres = (_TEXT_WIDTH_CM - 4.0) / sum(longest)
+    # 15 columns with 5 pt on either side take about 5 cm of the line.
+    centimetres = (_TEXT_WIDTH_CM - 5.5) / sum(longest)
     return [
         rf">{{\{'raggedleft' if column.is_number else 'raggedright'}\arraybackslash}}p{{{width * centimetres:.2f}cm}}"
         for column, width in zip(table.columns, longest, strict=True)

@@ -46,19 +46,19 @@ _RUN_COLUMNS = (
 _SPEEDUP_COLUMNS = (
     Column("Group"),
     Column("Configuration"),
-    Column("Provenance"),
     Column("Devices"),
     Column("Runs (n)", is_number=True),
     Column("Wall clock, median (s)", is_number=True),
+    Column("Reference"),
+    Column("Ratio", is_number=True),
+    Column("95% interval"),
+    Column("Kind of ratio"),
+    Column("p", is_number=True),
+    Column("Efficiency", is_number=True),
     Column("Quartiles (s)"),
     Column("95% of the median (s)"),
     Column("Features/s, median", is_number=True),
-    Column("Reference"),
-    Column("Ratio"),
-    Column("Value", is_number=True),
-    Column("95% interval"),
-    Column("p", is_number=True),
-    Column("Efficiency", is_number=True),
+    Column("Provenance"),
 )
 
 
@@ -146,28 +146,28 @@ def _group_cells(comparison: Comparison, names: dict[str, str]) -> tuple[str, ..
     return (
         names[group.key],
         configuration(group),
-        text(setting.provenance),
         devices(setting.world_size, setting.num_nodes, setting.device_name),
         str(len(group.repeats)),
         number(statistics.median(walls), 1) if walls else UNKNOWN,
+        UNKNOWN if reference is None else names[reference.key],
+        *_ratio_cells(comparison),
         interval(*statistics.quartiles(walls), 1) if len(walls) > 1 else UNKNOWN,
         interval(of_median.low, of_median.high, 1) if of_median else UNKNOWN,
         significant(statistics.median(rates)) if rates else UNKNOWN,
-        UNKNOWN if reference is None else names[reference.key],
-        *_ratio_cells(comparison),
+        text(setting.provenance),
     )
 
 
-def _ratio_cells(comparison: Comparison) -> tuple[str, ...]:
+def _ratio_cells(comparison: Comparison) -> tuple[str, str, str, str, str]:
     ratio = comparison.ratio
     if ratio is None:
         is_reference = comparison.reference is not None and comparison.reference.key == comparison.group.key
-        return ("reference" if is_reference else UNKNOWN, *[UNKNOWN] * 4)
+        return UNKNOWN, UNKNOWN, "reference" if is_reference else UNKNOWN, UNKNOWN, UNKNOWN
     kind = ratio.kind.replace("_", " ")
     return (
-        kind if ratio.scaling is None else f"{kind}, {ratio.scaling} scaling",
         number(ratio.value),
         interval(ratio.interval.low, ratio.interval.high) if ratio.interval else UNKNOWN,
+        kind if ratio.scaling is None else f"{kind}, {ratio.scaling} scaling",
         significant(ratio.test.p_value, 2) if ratio.test else UNKNOWN,
         number(ratio.parallel_efficiency),
     )

@@ -1,0 +1,1 @@
+"""The TorchX scheduler `slurm` of this project: one ordinary, elastic, requeueable allocation a job."""

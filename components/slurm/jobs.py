@@ -1,0 +1,149 @@
+"""What has become of jobs: asked of the controller, then of accounting, then of what the jobs left behind."""
+
+import getpass
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchx.specs import AppState
+
+from components.slurm.errors import SlurmError
+
+STATES = {
+    "PENDING": AppState.PENDING,
+    "CONFIGURING": AppState.PENDING,
+    "REQUEUED": AppState.PENDING,
+    "REQUEUE_FED": AppState.PENDING,
+    "REQUEUE_HOLD": AppState.PENDING,
+    "RESV_DEL_HOLD": AppState.PENDING,
+    "SPECIAL_EXIT": AppState.PENDING,
+    "SUSPENDED": AppState.PENDING,
+    "STOPPED": AppState.PENDING,
+    "RUNNING": AppState.RUNNING,
+    "RESIZING": AppState.RUNNING,
+    "SIGNALING": AppState.RUNNING,
+    "STAGE_OUT": AppState.RUNNING,
+    "COMPLETING": AppState.RUNNING,
+    "COMPLETED": AppState.SUCCEEDED,
+    "CANCELLED": AppState.CANCELLED,
+    "BOOT_FAIL": AppState.FAILED,
+    "DEADLINE": AppState.FAILED,
+    "FAILED": AppState.FAILED,
+    "LAUNCH_FAILED": AppState.FAILED,
+    "NODE_FAIL": AppState.FAILED,
+    "OUT_OF_MEMORY": AppState.FAILED,
+    "PREEMPTED": AppState.FAILED,
+    "RECONFIG_FAIL": AppState.FAILED,
+    "REVOKED": AppState.FAILED,
+    "TIMEOUT": AppState.FAILED,
+}
+"""Slurm's words; one that is not here is of a newer version, and does not end the job."""
+
+_UNKNOWN_JOB = "Invalid job id specified"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as far as somebody remembers it."""
+
+    job_id: str
+    state: str
+    """Slurm's word."""
+    num_nodes: int
+    name: str
+    detail: str = ""
+    """Why it waits, or where it runs."""
+
+    @property
+    def app_state(self) -> AppState:
+        """The state in TorchX's words."""
+        return STATES.get(self.state, AppState.UNKNOWN)
+
+
+def run(command: list[str], **options: object) -> "subprocess.CompletedProcess[str]":
+    """Run a command of Slurm and return it, whatever its exit status.
+
+    Raises:
+        SlurmError: this machine does not have it.
+    """
+    if shutil.which(command[0]) is None:
+        raise SlurmError(
+            f"{command[0]} is not on PATH: Slurm's commands are needed; run this on a login node of the cluster, or "
+            "train on this machine with -s local_cwd"
+        )
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def find(job_id: str, logs: Path) -> Job | None:
+    """Return a job, or None if nobody knows it.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    if not job_id.isdigit():
+        return None
+    done = run(["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%i|%T|%D|%R|%j"])
+    if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
+        raise SlurmError(f"job {job_id} cannot be asked about: squeue says {done.stderr.strip()!r}")
+    for job in _from_squeue(done.stdout):
+        return job
+    for job in _from_accounting([f"--jobs={job_id}"]):
+        return job
+    return _from_files(logs / f"{job_id}.json")
+
+
+def find_all(logs: Path) -> list[Job]:
+    """Return this user's jobs by number: those that Slurm knows, and those submitted from here before.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    user = getpass.getuser()
+    done = run(["squeue", "--noheader", "--states=all", f"--user={user}", "--format=%i|%T|%D|%R|%j"])
+    if done.returncode != 0:
+        raise SlurmError(f"the jobs cannot be listed: squeue says {done.stderr.strip()!r}")
+    jobs = {job.job_id: job for path in logs.glob("*.json") if (job := _from_files(path))}
+    jobs |= {job.job_id: job for job in _from_accounting([f"--user={user}", "--starttime=1970-01-02"])}
+    # The controller has the last word: accounting calls a job failed that has just been queued again.
+    jobs |= {job.job_id: job for job in _from_squeue(done.stdout)}
+    return [jobs[job_id] for job_id in sorted(jobs, key=int)]
+
+
+def _from_squeue(text: str) -> Iterable[Job]:
+    for line in text.splitlines():
+        job_id, state, num_nodes, rest = line.strip().split("|", 3)
+        detail, _, name = rest.rpartition("|")
+        if job_id.isdigit():
+            # A pending job may say MIN-MAX.
+            yield Job(job_id, state, int(num_nodes.split("-")[-1]), name, detail)
+
+
+def _from_accounting(which: list[str]) -> Iterable[Job]:
+    """Return the jobs that accounting has kept; none where the cluster keeps no accounts."""
+    done = run(["sacct", "--allocations", "--parsable2", "--noheader", "--format=JobID,State,NNodes,JobName", *which])
+    if done.returncode != 0:
+        return
+    for line in done.stdout.splitlines():
+        job_id, state, num_nodes, name = line.split("|", 3)
+        if job_id.isdigit() and state:
+            # "CANCELLED by 1000"
+            yield Job(job_id, state.split()[0], int(num_nodes or 0), name)
+
+
+def _from_files(path: Path) -> Job | None:
+    """Return a job that Slurm has forgotten, from the file of its submission and its exit status."""
+    try:
+        submitted = json.loads(path.read_text(encoding="utf-8"))
+        name = str(submitted["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    num_nodes = len([log for log in path.parent.glob(f"{path.stem}-*.log") if not log.stem.endswith("-batch")])
+    try:
+        status = path.with_suffix(".exit").read_text(encoding="utf-8").strip()
+    except OSError:
+        return Job(path.stem, "CANCELLED", num_nodes, name, "ended without an exit status, and Slurm has forgotten it")
+    state = "COMPLETED" if status == "0" else "FAILED"
+    return Job(path.stem, state, num_nodes, name, f"exit status {status}")

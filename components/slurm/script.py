@@ -1,0 +1,140 @@
+"""What sbatch is given for an application: its command line and the batch script."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchx.specs import AppDef, Resource, Role, macros
+
+from components.slurm.errors import SlurmError
+from components.slurm.options import sbatch_flags
+
+EXIT_ASKED_TO_STOP = 143
+"""128 + SIGTERM: a task that ended because it was asked to; the job is queued again. All else is final."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLES = {macros.app_id: '"$SLURM_JOB_ID"', macros.replica_id: '"$SLURM_PROCID"'}
+_MACRO = re.compile("(" + "|".join(map(re.escape, _VARIABLES)) + ")")
+
+_SCRIPT = """\
+#!/bin/bash
+# One ordinary allocation: it is queued again when its tasks were asked to stop, and goes on without lost nodes.
+logs={logs}
+task={task}
+rm -f "$logs/$SLURM_JOB_ID.exit"
+# Slurm sets the time itself only from version 23 on.
+export SLURM_JOB_START_TIME="${{SLURM_JOB_START_TIME:-$(date +%s)}}"
+TORCHX_RANK0_HOST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export TORCHX_RANK0_HOST
+# The first task that ends must not take the others with it: they save, or go on without it.
+srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 {cpus} \\
+    --no-kill --kill-on-bad-exit=0 --wait=0 --open-mode=append --output="${{logs//%/%%}}/%j-%t.log" \\
+    bash -c "$task"
+status=$?
+echo "$status" > "$logs/$SLURM_JOB_ID.exit"
+if [[ $status == {asked_to_stop} ]]; then
+    if [[ ${{SLURM_RESTART_COUNT:-0}} -lt {max_retries} ]]; then
+        scontrol requeue "$SLURM_JOB_ID"
+    else
+        echo "not queued again: the job has been started ${{SLURM_RESTART_COUNT:-0}} times anew, and its limit is {max_retries}" >&2
+    fi
+fi
+exit "$status"
+"""
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """The command line of sbatch, and the script for its standard input."""
+
+    name: str
+    command: list[str]
+    script: str
+
+    def __str__(self) -> str:
+        """Return both as one would type them."""
+        return f"{shlex.join(self.command)} << 'SCRIPT'\n{self.script}SCRIPT"
+
+
+def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobRequest:
+    """Return what sbatch is given.
+
+    Args:
+        app: of one role; its replicas are nodes, at least ``min_replicas`` of them.
+        config: resolved options of the scheduler.
+        logs: directory of the logs, the same on every node.
+
+    Raises:
+        SlurmError: the application is not of that kind.
+    """
+    if len(app.roles) != 1:
+        raise SlurmError(f"the application has {len(app.roles)} roles: a job has one; submit each by itself")
+    role = app.roles[0]
+    if not _NAME.fullmatch(role.name):
+        raise SlurmError(
+            f"name={role.name!r} is not a plain name: use 1 to 64 letters, digits, '.', '_' or '-'; --name sets it"
+        )
+    most, least = role.num_replicas, role.min_replicas or role.num_replicas
+    command = [
+        "sbatch",
+        "--parsable",
+        "--requeue",
+        "--open-mode=append",
+        f"--job-name={role.name}",
+        f"--output={str(logs).replace('%', '%%')}/%j-batch.log",
+        f"--nodes={least}-{most}",
+        *_resource_flags(role.resource, has_gres=bool(config.get("gres"))),
+        *sbatch_flags(config),
+    ]
+    if least < most:
+        # Slurm would end the job with a lost node, though fewer are enough. Where they are not, that is right: a
+        # requeue gives the job whole nodes.
+        command.append("--no-kill")
+    cpus = f"--cpus-per-task={role.resource.cpu}" if role.resource.cpu > 0 else ""
+    script = _SCRIPT.format(
+        logs=shlex.quote(str(logs)),
+        task=shlex.quote(_task(role)),
+        cpus=cpus,
+        asked_to_stop=EXIT_ASKED_TO_STOP,
+        max_retries=role.max_retries,
+    )
+    return JobRequest(role.name, command, script)
+
+
+def _resource_flags(resource: Resource, *, has_gres: bool) -> list[str]:
+    """Return what each node must have.
+
+    No --ntasks-per-node: with it Slurm takes MIN nodes of MIN-MAX even where MAX are free.
+    """
+    flags = []
+    if resource.cpu > 0:
+        flags += [f"--cpus-per-task={resource.cpu}", f"--mincpus={resource.cpu}"]
+    if resource.memMB > 0:
+        flags.append(f"--mem={resource.memMB}M")
+    if resource.gpu > 0 and not has_gres:
+        flags.append(f"--gpus-per-node={resource.gpu}")
+    return flags
+
+
+def _task(role: Role) -> str:
+    """Return the shell text that each node runs: the variables, then the command in place of the shell."""
+    values = macros.Values(
+        img_root=role.image,
+        app_id=macros.app_id,
+        replica_id=macros.replica_id,
+        rank0_env="TORCHX_RANK0_HOST",
+    )
+    role = values.apply(role)
+    lines = [f"export {name}={_word(value)}" for name, value in role.env.items()]
+    return "\n".join([*lines, "exec " + " ".join(map(_word, [role.entrypoint, *role.args]))])
+
+
+def _word(text: str) -> str:
+    """Return a text as one word of the shell, with TorchX's macros as Slurm's variables.
+
+    >>> print(_word("it's ${app_id}"))
+    'it'"'"'s '"$SLURM_JOB_ID"
+    """
+    return "".join(_VARIABLES.get(part) or shlex.quote(part) for part in _MACRO.split(text) if part) or "''"

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Hands the database's password from a mounted file to libpq, so that no URL, environment or command line holds it.
+set -eu
+
+file=${ELASTICQA_DB_PASSWORD_FILE:-}
+if [ -n "$file" ]; then
+    if [ ! -r "$file" ]; then
+        echo "$file cannot be read by user id $(id -u): ELASTICQA_UID must be the owner of the password file" >&2
+        exit 2
+    fi
+    # libpq ignores a file that others may read. In it a colon parts fields and a backslash escapes.
+    umask 077
+    sed '1!d; s/[\\:]/\\&/g; s/^/*:*:*:*:/' "$file" > "$PGPASSFILE"
+    umask 022
+fi
+exec "$@"

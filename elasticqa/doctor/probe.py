@@ -1,0 +1,53 @@
+"""What torch sees, printed as JSON; a program of its own, since a broken driver may hang or crash the process."""
+
+import json
+import sys
+import warnings
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def facts() -> dict[str, Any]:
+    """Return versions, backends, and for each GPU its properties and the error of a first use, if any."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        # Called for its warning: it is where torch says that a driver is too old.
+        torch.cuda.is_available()
+        devices = [_device(index) for index in range(torch.cuda.device_count())]
+    has_nccl = dist.is_available() and dist.is_nccl_available()
+    return {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "gloo": dist.is_available() and dist.is_gloo_available(),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,
+        "devices": devices,
+        "warnings": [str(warning.message).strip().splitlines()[0] for warning in caught],
+    }
+
+
+def _device(index: int) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(index)
+    major, minor = torch.cuda.get_device_capability(index)
+    return {
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "capability": f"{major}.{minor}",
+        "bf16": major >= 8,
+        "error": _first_use(index),
+    }
+
+
+def _first_use(index: int) -> str | None:
+    """Multiply on the device: a build without kernels for it, or a card in trouble, shows only then."""
+    try:
+        ones = torch.ones(64, 64, device=f"cuda:{index}")
+        is_right = float((ones @ ones).sum()) == 64.0**3
+    except RuntimeError as error:
+        return str(error).strip().splitlines()[0]
+    return None if is_right else "a product of matrices of ones is wrong"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(facts()))

@@ -1,0 +1,120 @@
+"""What makes a directory a checkpoint: a manifest with the size and SHA-256 of every file, written last."""
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticqa.errors import CheckpointError
+
+MANIFEST = "manifest.json"
+FORMAT_VERSION = 1
+_CHUNK_BYTES = 1 << 22
+_NAME = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a whole checkpoint says of itself."""
+
+    step: int
+    progress: dict[str, Any]
+    config: dict[str, Any]
+    files: dict[str, tuple[int, str]]
+    """Name -> (bytes, SHA-256 in hex)."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size, _ in self.files.values())
+
+
+def directory_name(step: int) -> str:
+    """Return the name of the checkpoint after ``step`` optimizer steps."""
+    return f"step-{step:08d}"
+
+
+def step_of(path: Path) -> int:
+    """Return the optimizer steps in the name of a checkpoint's directory; -1 if it is not such a name."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def checkpoint_directories(directory: Path) -> list[Path]:
+    """Return the committed checkpoints of a run, newest first, not verified."""
+    found = [path for path in directory.glob("step-*") if step_of(path) >= 0 and path.is_dir()]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def write_manifest(path: Path, manifest: Manifest) -> Manifest:
+    """Write the manifest of the files in a directory and return it with them; on the disk when this returns."""
+    for file in sorted(path.iterdir()):
+        manifest.files[file.name] = (file.stat().st_size, sha256_of(file))
+    text = json.dumps({"format_version": FORMAT_VERSION, **vars(manifest)}, indent=1, allow_nan=False)
+    write_durably(path / MANIFEST, text + "\n")
+    fsync_directory(path)
+    return manifest
+
+
+def read_manifest(path: Path, *, verify: bool) -> Manifest:
+    """Return the manifest of a checkpoint.
+
+    Args:
+        path: its directory.
+        verify: compare size and SHA-256 of every file as well.
+
+    Raises:
+        CheckpointError: the checkpoint is not whole.
+    """
+    try:
+        raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        version = raw.pop("format_version")
+        raw["files"] = {name: (int(size), str(digest)) for name, (size, digest) in raw["files"].items()}
+        manifest = Manifest(**raw)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"checkpoint {path} is not whole: its manifest cannot be read ({error})") from error
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"checkpoint {path} has format {version!r}: this version reads {FORMAT_VERSION}")
+    if manifest.step != step_of(path) or not isinstance(manifest.progress, dict):
+        raise CheckpointError(f"checkpoint {path} is not whole: its manifest is of another one")
+    if verify:
+        for name, (size, digest) in manifest.files.items():
+            if not _is_as_written(path / name, size, digest):
+                raise CheckpointError(f"checkpoint {path} is not whole: {name} is not what its manifest says")
+    return manifest
+
+
+def _is_as_written(file: Path, size: int, digest: str) -> bool:
+    try:
+        return file.stat().st_size == size and sha256_of(file) == digest
+    except OSError:  # absent, or its blocks cannot be read
+        return False
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write a small file; it is on the disk when this returns."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the names in a directory durable: fsync of a file alone does not."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

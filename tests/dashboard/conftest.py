@@ -1,0 +1,41 @@
+"""Dashboards that all tests of pages share."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.dashboard.homes import HOSTILE, NOW, client_on, fill
+from tests.dashboard_data import Life, RunSpec, ulid, write_lab, write_run
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    home = tmp_path_factory.mktemp("lab")
+    write_lab(home / "runs", NOW)
+    fill(home)
+    with client_on(home) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Return a dashboard over a run whose every free text is an attack."""
+    home = tmp_path_factory.mktemp("hostile")
+    spec = RunSpec(
+        ulid(1),
+        (Life(1, 60, NOW - 500, "failed", HOSTILE),),
+        name=HOSTILE,
+        tags=(HOSTILE,),
+        recipe=HOSTILE,
+        parallel="ddp",
+        device_name=HOSTILE,
+        torch=HOSTILE,
+        settings={HOSTILE: HOSTILE},
+    )
+    write_run(home / "runs", spec)
+    write_run(home / "runs", replace(spec, run_id=ulid(2), lives=(Life(1, 60, NOW - 400),)))
+    fill(home)
+    with client_on(home) as client:
+        yield client

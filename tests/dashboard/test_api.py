@@ -1,0 +1,62 @@
+"""JSON below /api, and /healthz."""
+
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, text
+
+from tests.dashboard.homes import KILLED, client_on
+
+
+def test_api_lists_runs_as_the_page_does(lab: TestClient) -> None:
+    answer = lab.get("/api/runs", params={"sort": "f1", "limit": 3, "recipe": "squad"}).json()
+    assert answer["num_all"] == 40
+    scores = [run["f1"] for run in answer["runs"]]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 3
+
+
+def test_api_gives_one_run_and_its_steps(lab: TestClient) -> None:
+    answer = lab.get(f"/api/runs/{KILLED}").json()
+    assert answer["run"]["run_id"] == KILLED
+    assert [attempt["status"] for attempt in answer["attempts"]] == ["lost", "preempted", "finished"]
+    first = lab.get(f"/api/runs/{KILLED}/steps?limit=150").json()
+    rest = lab.get(f"/api/runs/{KILLED}/steps", params={"after": first["next_after"]}).json()
+    assert [row["step"] for row in first["steps"] + rest["steps"]] == list(range(1, 201))
+    assert rest["next_after"] is None
+
+
+def test_api_compares_with_the_chosen_reference(lab: TestClient) -> None:
+    answer = lab.get("/api/speedup", params={"recipe": "squad", "provenance": "measured"}).json()
+    by_size = {(item["group"]["setting"]["parallel"], item["group"]["setting"]["world_size"]): item for item in answer}
+    assert by_size["ddp", 2]["reference"] == by_size["none", 1]["group"]["key"]
+    assert by_size["ddp", 2]["ratio"]["kind"] == "speedup"
+    chosen = lab.get(
+        "/api/speedup",
+        params={"recipe": "squad", "provenance": "measured", "reference": by_size["ddp", 2]["group"]["key"]},
+    ).json()
+    assert {item["reference"] for item in chosen} == {by_size["ddp", 2]["group"]["key"]}
+    assert all(item["samples_per_s"] > 0 for item in lab.get("/api/throughput").json())
+
+
+def test_api_describes_itself(lab: TestClient) -> None:
+    paths = lab.get("/api/openapi.json").json()["paths"]
+    assert {"/api/runs", "/api/runs/{run_id}", "/api/runs/{run_id}/steps", "/api/speedup", "/api/throughput"} <= set(
+        paths
+    )
+    assert not [path for path in paths if path.startswith(("/runs", "/figures", "/static"))]
+    assert lab.get("/docs").status_code == 404
+
+
+def test_health_counts_runs(lab: TestClient) -> None:
+    assert lab.get("/healthz").json() == {"status": "ok", "num_runs": 40}
+
+
+def test_health_says_when_the_database_is_gone(tmp_path: Path) -> None:
+    with client_on(tmp_path) as client:
+        engine: Engine = client.app.state.engine  # type: ignore[attr-defined]
+        with engine.begin() as connection:
+            connection.execute(text("ALTER TABLE runs RENAME TO elsewhere"))
+        answer = client.get("/healthz")
+    assert answer.status_code == 503
+    assert answer.json()["status"].startswith("database: ")

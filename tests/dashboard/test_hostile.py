@@ -1,0 +1,32 @@
+"""Text of the record that would be markup or script."""
+
+import json
+import re
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.dashboard.homes import HOSTILE
+from tests.dashboard_data import ulid
+
+
+@pytest.mark.parametrize("path", ["/runs", f"/runs/{ulid(1)}", f"/runs/{ulid(2)}", "/speedup", "/throughput"])
+def test_hostile_text_stays_text(hostile: TestClient, path: str) -> None:
+    page = hostile.get(path).text
+    assert "onerror=alert(1)" in page
+    assert "<img" not in page
+    assert page.count("</script>") == page.count("<script ")
+    assert f'="{HOSTILE}' not in page
+
+
+def test_hostile_recipe_is_a_section_with_a_chart(hostile: TestClient) -> None:
+    (address, *_) = re.findall(r'data-figure="([^"]+)"', hostile.get("/speedup").text)
+    figure = hostile.get(address.replace("&amp;", "&")).json()
+    assert figure["data"]
+    assert "<img" not in json.dumps(figure)
+
+
+def test_hostile_filters_come_back_escaped(lab: TestClient) -> None:
+    page = lab.get("/runs", params={"text": HOSTILE, "model": HOSTILE}).text
+    assert "<img" not in page
+    assert "No run matches" in page

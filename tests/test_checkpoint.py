@@ -1,0 +1,291 @@
+"""A checkpoint is whole or absent, and loads anywhere."""
+
+import json
+import logging
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from elasticqa.checkpoint import Checkpointer
+from elasticqa.config import Parallel
+from elasticqa.errors import CheckpointError
+from elasticqa.manifest import Manifest, checkpoint_directories, read_manifest
+from elasticqa.topology import Topology
+from tests.engines import CONFIG, engine, losses
+from tests.ranks import run_on_ranks
+
+ALONE = Topology.from_env({})
+
+
+def save(topology: Topology, directory: Path, parallel: Parallel, step: int, keep: int = 2) -> tuple[Path, Manifest]:
+    """Train ``step`` steps and save."""
+    trained = engine(topology, parallel)
+    losses(trained, range(step))
+    return Checkpointer(directory, topology, keep).save(
+        step,
+        trained.model,
+        trained.optimizer,
+        {"updater": trained.updater.state_dict()},
+        progress={"step": step, "last_losses": [0.5]},
+        config=CONFIG.to_dict(),
+    )
+
+
+def save_some(directory: Path, *steps: int, keep: int = 9) -> Checkpointer:
+    """Save an untrained model under each step and return the checkpointer."""
+    untrained = engine(ALONE, "none")
+    checkpointer = Checkpointer(directory, ALONE, keep)
+    for step in steps:
+        checkpointer.save(step, untrained.model, untrained.optimizer, {}, progress={}, config={})
+    return checkpointer
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def go_on(topology: Topology, directory: Path, parallel: Parallel, steps: range) -> tuple[int, list[float]]:
+    """Restore the newest checkpoint into a fresh engine and return its step and the losses from there."""
+    restored = engine(topology, parallel)
+    checkpointer = Checkpointer(directory, topology, keep=2)
+    found = checkpointer.newest_whole()
+    assert found is not None
+    path, manifest = found
+    checkpointer.restore(path, restored.model, restored.optimizer, {"updater": restored.updater.state_dict()})
+    return manifest.step, losses(restored, steps)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> list[float]:
+    """Return the losses of six steps in one process."""
+    return losses(engine(ALONE, "none"), range(6))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return directories with a checkpoint after three steps, by who saved it."""
+    folder = tmp_path_factory.mktemp("saved")
+    save(ALONE, folder / "none-1", "none", 3)
+    run_on_ranks(2, save, folder / "ddp-2", "ddp", 3)
+    run_on_ranks(3, save, folder / "fsdp-3", "fsdp", 3)
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("source", ["none-1", "ddp-2", "fsdp-3"])
+@pytest.mark.parametrize(("parallel", "world_size"), [("none", 1), ("ddp", 3), ("fsdp", 2)])
+def test_training_goes_on_at_another_world_size_and_strategy(
+    source: str, parallel: Parallel, world_size: int, saved: dict[str, Path], uninterrupted: list[float]
+) -> None:
+    for step, after in run_on_ranks(world_size, go_on, saved[source], parallel, range(3, 6)):
+        assert step == 3
+        assert after == pytest.approx(uninterrupted[3:], abs=1e-5)
+    assert uninterrupted[3:] != pytest.approx(uninterrupted[:3], abs=1e-2)
+
+
+def test_manifest_lists_every_file_with_size_and_digest(tmp_path: Path) -> None:
+    path, manifest = save(ALONE, tmp_path, "none", 1)
+    assert path == tmp_path / "step-00000001"
+    assert set(manifest.files) == {file.name for file in path.iterdir()} - {"manifest.json"}
+    assert manifest.num_bytes == sum((path / name).stat().st_size for name in manifest.files)
+    assert read_manifest(path, verify=True) == manifest
+    raw = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    assert raw["format_version"] == 1
+    assert raw["progress"] == {"step": 1, "last_losses": [0.5]}
+    assert raw["config"] == CONFIG.to_dict()
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    assert Checkpointer(tmp_path / "absent", ALONE, 2).newest_whole() is None
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def name_another_step(path: Path) -> None:
+    manifest = path.parent / "manifest.json"
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"step": 2', '"step": 3'), encoding="utf-8")
+
+
+def raise_version(path: Path) -> None:
+    manifest = path.parent / "manifest.json"
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace('version": 1', 'version": 2'), encoding="utf-8")
+
+
+def halve_the_manifest(path: Path) -> None:
+    manifest = path.parent / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[: manifest.stat().st_size // 2])
+
+
+def nest(path: Path) -> None:
+    (path.parent / "manifest.json").write_text("[" * 100_000, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (flip, "__0_0.distcp is not what its manifest says"),
+        (truncate, "__0_0.distcp is not what its manifest says"),
+        (Path.unlink, "__0_0.distcp is not what its manifest says"),
+        (lambda path: (path.parent / "manifest.json").unlink(), "its manifest cannot be read"),
+        (halve_the_manifest, "its manifest cannot be read"),
+        (lambda path: (path.parent / "manifest.json").write_text("[]"), "its manifest cannot be read"),
+        (nest, "its manifest cannot be read"),
+        (name_another_step, "its manifest is of another one"),
+        (raise_version, "has format 2: this version reads 1"),
+    ],
+)
+def test_damaged_checkpoint_is_skipped_with_a_warning_that_names_it(
+    damage: Callable[[Path], object], complaint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpointer = save_some(tmp_path, 1, 2)
+    damage(tmp_path / "step-00000002" / "__0_0.distcp")
+    with caplog.at_level(logging.WARNING):
+        found = checkpointer.newest_whole()
+    assert found is not None
+    assert found[0].name == "step-00000001"
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "elasticqa.checkpoint"]
+    assert str(tmp_path / "step-00000002") in warning
+    assert complaint in warning
+
+
+def test_all_damaged_is_none(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1)
+    flip(tmp_path / "step-00000001" / ".metadata")
+    assert checkpointer.newest_whole() is None
+
+
+def test_unfinished_checkpoint_is_none_and_makes_room_for_the_next(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1)
+    (tmp_path / "step-00000001").rename(tmp_path / ".step-00000001.partial")
+    (tmp_path / ".step-00000001.partial" / "old").write_text("x", encoding="utf-8")
+    assert checkpointer.newest_whole() is None
+    save_some(tmp_path, 1)
+    assert names(tmp_path) == ["step-00000001"]
+    assert not (tmp_path / "step-00000001" / "old").exists()
+
+
+def test_newest_are_kept(tmp_path: Path) -> None:
+    save_some(tmp_path, 1, 2, 30, 4, keep=2)
+    assert names(tmp_path) == ["step-00000002", "step-00000004"]  # 30 is no ancestor of 4
+
+
+def test_only_whole_checkpoint_outlives_a_damaged_newer_one(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1, 5)
+    flip(tmp_path / "step-00000005" / "__0_0.distcp")
+    save_some(tmp_path, 3, keep=1)
+    found = checkpointer.newest_whole()
+    assert found is not None
+    assert found[0].name == "step-00000003"
+
+
+def test_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 7)
+    flip(tmp_path / "step-00000007" / "__0_0.distcp")
+    save_some(tmp_path, 7)
+    assert checkpointer.newest_whole() is not None
+    assert names(tmp_path) == ["step-00000007"]
+
+
+def test_replacement_cut_short_gives_the_first_back(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 7)
+    (tmp_path / "step-00000007").rename(tmp_path / ".step-00000007.replaced")
+    found = checkpointer.newest_whole()
+    assert found is not None
+    assert found[0] == tmp_path / "step-00000007"
+
+
+def test_what_is_no_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "step-00000001-mine").mkdir()
+    (tmp_path / "step-00000009").write_text("a file", encoding="utf-8")
+    save_some(tmp_path, 1, 2, keep=1)
+    assert [path.name for path in checkpoint_directories(tmp_path)] == ["step-00000002"]
+    assert names(tmp_path) == ["step-00000001-mine", "step-00000002", "step-00000009"]
+
+
+def test_best_is_never_pruned_until_a_better_one_comes(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1, keep=1)
+    assert checkpointer.best() is None
+    first = tmp_path / "step-00000001"
+    assert checkpointer.keep_best(first, 70.0)
+    save_some(tmp_path, 2, 3, keep=1)
+    assert not checkpointer.keep_best(tmp_path / "step-00000003", 69.9)
+    assert not checkpointer.keep_best(tmp_path / "step-00000003", 70.0)
+    assert names(tmp_path) == ["best.json", "step-00000001", "step-00000003"]
+    assert checkpointer.best() == (first, 70.0)
+    assert checkpointer.keep_best(tmp_path / "step-00000003", 71.0)
+    save_some(tmp_path, 4, keep=1)
+    assert names(tmp_path) == ["best.json", "step-00000003", "step-00000004"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"directory": "../..", "f1": 99}', '{"directory": "step-00000001"}'])
+def test_note_of_the_best_that_cannot_be_trusted_is_replaced(content: str, tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1)
+    (tmp_path / "best.json").write_text(content, encoding="utf-8")
+    assert checkpointer.best() is None
+    assert checkpointer.keep_best(tmp_path / "step-00000001", 1.0)
+    assert checkpointer.best() == (tmp_path / "step-00000001", 1.0)
+
+
+def save_beyond_the_limit(topology: Topology, directory: Path, limit: int) -> tuple[str, list[str]]:
+    """Save twice, the second time with too little room for a file, and return what was raised and what is there."""
+    save(topology, directory, "fsdp", 1)
+    if topology.rank == topology.world_size - 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    try:
+        save(topology, directory, "fsdp", 2)
+    except CheckpointError as error:
+        problem = str(error)
+    else:
+        problem = "saved"
+    topology.barrier()
+    return problem, names(directory)
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("limit", [0, 20_000])
+def test_save_without_room_fails_on_every_rank_and_leaves_nothing(world_size: int, limit: int, tmp_path: Path) -> None:
+    for problem, left in run_on_ranks(world_size, save_beyond_the_limit, tmp_path, limit):
+        assert "could not be written" in problem
+        assert "File too large" in problem
+        assert "\n" not in problem
+        assert left == ["step-00000001"]
+    found = Checkpointer(tmp_path, ALONE, 2).newest_whole()
+    assert found is not None
+    assert found[1].step == 1
+
+
+def save_into_a_file(topology: Topology, directory: Path) -> str:
+    try:
+        save(topology, directory, "ddp", 1)
+    except CheckpointError as error:
+        return str(error)
+    return "saved"
+
+
+def test_directory_that_cannot_be_made_fails_on_every_rank(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for problem in run_on_ranks(2, save_into_a_file, tmp_path / "file" / "checkpoints"):
+        assert "could not be written" in problem
+        assert "Not a directory" in problem
+
+
+def test_optimizer_state_is_restored_exactly(tmp_path: Path) -> None:
+    path, _ = save(ALONE, tmp_path, "none", 3)
+    trained, restored = engine(ALONE, "none"), engine(ALONE, "none")
+    losses(trained, range(3))
+    Checkpointer(tmp_path, ALONE, 2).restore(path, restored.model, restored.optimizer, {})
+    expected, state = trained.optimizer.state_dict()["state"], restored.optimizer.state_dict()["state"]
+    assert state.keys() == expected.keys()
+    for number, values in expected.items():
+        for name, value in values.items():
+            torch.testing.assert_close(state[number][name], value, rtol=0, atol=0)

@@ -1,0 +1,258 @@
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from db.engine import create_engine_for, migrate
+from db.ingest import ingest
+from db.queries import RunNotFoundError, get_run
+from db.reports import Report, gather, to_html, to_latex, to_markdown
+from db.reports.cells import UNKNOWN
+from db.reports.charts import Line, Strip, line_chart, strip_chart
+from db.reports.tables import runs_table, speedup_table
+from elasticqa.commands import report as report_command
+from elasticqa.commands import runs as runs_command
+from elasticqa.commands import show as show_command
+from tests.dashboard_data import Life, RunSpec, ulid, write_run
+
+NOW = 1_795_000_000.0
+HOSTILE = (
+    "</script><img src=x onerror=alert(1)> | `a` **b** [c](javascript:d) \\input{/etc/passwd} $x_1^2$ & 50% #1 ~ "
+    '"é中\x1b[31m\n'
+)
+
+
+def _spec(number: int, wall_clock_s: float, **changes: object) -> RunSpec:
+    life = Life(1, 20, NOW - 1e5 + number * 1e3)
+    settings = {
+        "run_id": ulid(number),
+        "lives": (life,),
+        "num_steps": 20,
+        "seed": number,
+        "step_time_s": wall_clock_s / 20,
+        **changes,
+    }
+    return RunSpec(**settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a home with three runs on one device and three on two, the last with a hostile name."""
+    home = tmp_path_factory.mktemp("home")
+    for number in range(3):
+        write_run(home / "runs", _spec(number, 10.0 + number, parallel="none"))
+        write_run(home / "runs", _spec(10 + number, 5.0 + number, world_size=2, name=HOSTILE if number == 2 else None))
+    return home
+
+
+@pytest.fixture(scope="module")
+def session(home: Path) -> Iterator[Session]:
+    engine = create_engine_for(f"sqlite:///{home / 'elasticqa.db'}")
+    migrate(engine)
+    ingest(engine, home / "runs")
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def report(session: Session) -> Report:
+    return gather(session, NOW)
+
+
+def _measured(report: Report) -> dict[str, dict[str, str]]:
+    """Return the rows of the measured groups by their devices, cells by their column."""
+    table = speedup_table(report.comparisons)
+    titles = [column.title for column in table.columns]
+    rows = [dict(zip(titles, row, strict=True)) for row in table.rows]
+    return {row["Devices"]: row for row in rows if row["Provenance"] == "measured"}
+
+
+def test_speedup_row_has_both_medians_and_names_its_reference(session: Session, report: Report) -> None:
+    walls = {
+        size: sorted(get_run(session, ulid(first + number), NOW).wall_clock_s or 0.0 for number in range(3))[1]
+        for size, first in ((1, 0), (2, 10))
+    }
+    rows = _measured(report)
+    one, two = rows["1 x NVIDIA H100 80GB HBM3"], rows["2 x NVIDIA H100 80GB HBM3"]
+    assert one["Wall clock, median (s)"] == f"{walls[1]:.1f}"
+    assert two["Wall clock, median (s)"] == f"{walls[2]:.1f}"
+    assert one["Kind of ratio"] == "reference"
+    assert two["Reference"] == one["Group"]
+    assert two["Kind of ratio"] == "speedup, strong scaling"
+    assert two["Ratio"] == f"{walls[1] / walls[2]:.2f}"
+    assert two["Efficiency"] == f"{walls[1] / walls[2] / 2:.2f}"
+    assert two["Runs (n)"] == "3"
+    assert re.fullmatch(r"\d\.\d\d to \d\.\d\d", two["95% interval"])
+
+
+def test_too_few_runs_for_a_median_interval_is_said(report: Report) -> None:
+    assert any("n < 6" in note for note in speedup_table(report.comparisons).notes)
+    assert {row["95% of the median (s)"] for row in _measured(report).values()} == {UNKNOWN}
+
+
+def test_differences_are_said_in_place(report: Report) -> None:
+    notes = [note for note in speedup_table(report.comparisons).notes if "also differs in" in note]
+    assert any("global batch: 4 -> 16" in note for note in notes)
+
+
+def test_report_of_one_run_has_its_group_and_reference_only(session: Session) -> None:
+    report = gather(session, NOW, [ulid(10)])
+    assert [run.run_id for run in report.runs] == [ulid(10)]
+    assert {item.group.setting.world_size for item in report.comparisons} == {1, 2}
+    assert {item.group.setting.provenance for item in report.comparisons} == {"measured"}
+
+
+def test_report_of_an_unknown_run_is_refused(session: Session) -> None:
+    with pytest.raises(RunNotFoundError):
+        gather(session, NOW, ["nothing"])
+
+
+def test_part_of_the_runs_is_said_to_be_one(report: Report) -> None:
+    assert runs_table(report.runs[:2], 7).notes == ("2 of 7 runs.",)
+    assert runs_table(report.runs, len(report.runs)).notes == ()
+
+
+def test_markdown_keeps_one_line_a_row_and_as_many_cells(report: Report) -> None:
+    for block in to_markdown(report).split("\n\n"):
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1
+    text = to_markdown(report)
+    assert r"\<img src=x onerror=alert\(1\)\>" in text
+    assert "\x1b" not in text
+
+
+class _Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+
+def test_html_holds_no_script_and_asks_nobody(report: Report) -> None:
+    elements = _Elements()
+    elements.feed(to_html(report))
+    assert not {"script", "img", "link", "iframe", "object", "base"} & set(elements.tags)
+    names = {name for name, _ in elements.attributes}
+    assert not {name for name in names if name.startswith("on") or name in ("src", "href", "style")}
+    # One of wall clocks for each recipe, and one of losses.
+    assert elements.tags.count("svg") == len({item.group.setting.recipe for item in report.comparisons}) + 1
+    policy = next(value for name, value in elements.attributes if name == "content")
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def test_html_shows_a_hostile_name_as_text(report: Report) -> None:
+    assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in to_html(report)
+
+
+def test_html_has_a_dot_for_every_run_of_a_group(report: Report) -> None:
+    num_runs = sum(len(item.group.values_of("wall_clock_s")) for item in report.comparisons)
+    assert to_html(report).count('class="dot"') == num_runs
+
+
+def test_latex_sets_a_hostile_name_as_text(report: Report) -> None:
+    source = to_latex(report)
+    assert r"\textbackslash{}input\{/etc/passwd\}" in source
+    assert r"\char36{}x\_\allowbreak{}1\textasciicircum{}2\char36{}" in source
+    assert r"é{[}U+4E2D{]}" in source
+    for line in source.splitlines():
+        if line.endswith(r"\\"):
+            assert len(re.findall(r"(?<!\\)&", line)) in (13, 14)
+    assert source.count("{") - source.count(r"\{") == source.count("}") - source.count(r"\}")
+    assert source.count(r"\toprule") == source.count(r"\bottomrule") == 2
+
+
+def test_empty_report_is_made_in_every_format() -> None:
+    empty = Report(NOW, (), 0, (), ())
+    assert to_markdown(empty).startswith("# Training runs")
+    assert to_latex(empty).endswith("\\end{document}\n")
+    assert "<svg" not in to_html(empty)
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        strip_chart([Strip("a<b", (1.0, 2.0, 3.0)), Strip("c", (0.0,))], "t & u", "s"),
+        strip_chart([Strip("zero", (0.0,))], "t", "s"),
+        line_chart([Line("a", ((1.0, 2.0), (2.0, 1.0))), Line("b", ((1.0, 0.0), (5.0, 0.5)))], "t", ("x", "y")),
+        line_chart([Line("flat", ((1.0, 0.0), (2.0, 0.0)))], "t", ("x", "y")),
+        line_chart([Line("below", ((1.0, -3.0), (2.0, 4e-9)))], "t", ("x", "y")),
+    ],
+)
+def test_chart_is_well_formed_and_inside_its_box(chart: str) -> None:
+    root = ET.fromstring(chart)
+    width, height = (float(value) for value in root.attrib["viewBox"].split()[2:])
+    for element in root.iter("circle"):
+        assert 0 <= float(element.attrib["cx"]) <= width
+        assert 0 <= float(element.attrib["cy"]) <= height
+    for element in root.iter("polyline"):
+        for pair in element.attrib["points"].split():
+            x, y = (float(value) for value in pair.split(","))
+            assert 0 <= x <= width
+            assert 0 <= y <= height
+
+
+def test_median_is_marked_where_it_lies() -> None:
+    root = ET.fromstring(strip_chart([Strip("a", (1.0, 2.0, 4.0))], "t", "s"))
+    dots = [float(element.attrib["cx"]) for element in root.iter("circle")]
+    (median,) = [element.attrib["d"] for element in root.iter("path") if element.get("class") == "median"]
+    assert float(median[1:].split()[0]) == dots[1]
+    assert dots[2] - dots[1] == pytest.approx(2 * (dots[1] - dots[0]), abs=0.2)
+
+
+@pytest.fixture
+def environ(home: Path) -> dict[str, str]:
+    return {"ELASTICQA_HOME": str(home)}
+
+
+def test_runs_are_listed_filtered_and_sorted(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--provenance", "measured", "--sort", "wall_clock_s", "--ascending", "--limit", "2", "--json"]
+    assert runs_command.main(arguments, environ) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["run_id"] for row in rows] == [ulid(10), ulid(11)]
+    assert runs_command.main(["--provenance", "measured"], environ) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 6 + 1
+    assert lines[-1] == "6 of 6 runs"
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_show_tells_a_run_as_text_and_as_json(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_command.main([ulid(10), "--json"], environ) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert (whole["run_id"], whole["world_size"], len(whole["attempts"])) == (ulid(10), 2, 1)
+    assert show_command.main([ulid(10)], environ) == 0
+    text = capsys.readouterr().out
+    assert f"wall clock (s)     {whole['wall_clock_s']:,.1f}\n" in text
+    assert "where the time went" in text
+
+
+@pytest.mark.parametrize("name", list(report_command.FORMATS))
+def test_report_command_writes_every_format(environ: dict[str, str], tmp_path: Path, name: str) -> None:
+    target = tmp_path / "report"
+    assert report_command.main([ulid(10), "--format", name, "-o", str(target)], environ) == 0
+    assert "Training runs" in target.read_text(encoding="utf-8")
+
+
+def test_commands_say_what_is_wrong_in_one_line(
+    environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert show_command.main(["nothing"], environ) == 2
+    assert report_command.main(["nothing"], environ) == 2
+    assert report_command.main(["-o", str(tmp_path / "absent" / "report")], environ) == 2
+    assert runs_command.main([], {"ELASTICQA_HOME": str(tmp_path), "ELASTICQA_DB_URL": "sqlite:////proc/x/y.db"}) == 2
+    assert capsys.readouterr().err.count("\n") == 4
+    for main, arguments in ((runs_command.main, ["--limit", "0"]), (report_command.main, ["--format", "pdf"])):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments, environ)
+        assert caught.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1
