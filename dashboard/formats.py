@@ -121,7 +121,7 @@ def ago(unix_s: float, now: float) -> str:
 
 
 def value(anything: Any) -> str:
-    """Return a setting as a user would type it.
+    """Return a setting as a user would type it, cut where it would fill the page.
 
     >>> value(True), value(3e-05), value([1, 2]), value("ddp")
     ('yes', '3e-05', '1, 2', 'ddp')
@@ -132,11 +132,21 @@ def value(anything: Any) -> str:
         return "yes" if anything else "no"
     if isinstance(anything, float):
         return f"{anything:.6g}"
+    text = str(anything)
     if isinstance(anything, list):
-        return ", ".join(value(item) for item in anything)
+        text = ", ".join(value(item) for item in anything)
     if isinstance(anything, dict):
-        return ", ".join(f"{key} {value(item)}" for key, item in anything.items())
-    return str(anything)
+        text = ", ".join(f"{key} {value(item)}" for key, item in anything.items())
+    return short(text)
+
+
+def short(text: str, most: int = 300) -> str:
+    """Return a text of at most so many characters.
+
+    >>> short("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
 def fact(anything: Any, name: str) -> str:

@@ -35,6 +35,7 @@ def templates() -> Jinja2Templates:
         moment=formats.moment,
         p_value=formats.p_value,
         rate=formats.rate,
+        short=formats.short,
         short_device=formats.short_device,
         short_id=formats.short_id,
         size=formats.size,

@@ -9,8 +9,6 @@ if [ -n "$file" ]; then
         exit 2
     fi
     # libpq ignores a file that others may read. In it a colon parts fields and a backslash escapes.
-    umask 077
-    sed '1!d; s/[\\:]/\\&/g; s/^/*:*:*:*:/' "$file" > "$PGPASSFILE"
-    umask 022
+    (umask 077 && sed '1!d; s/[\\:]/\\&/g; s/^/*:*:*:*:/' "$file" > "$PGPASSFILE")
 fi
 exec "$@"

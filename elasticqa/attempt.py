@@ -75,21 +75,21 @@ def _claim(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[P
     choice = choose_run(config, runs_dir())
     try:
         choice.directory.mkdir(parents=True, exist_ok=True)
-        is_free = stack.enter_context(hold(choice.directory))
+        if not stack.enter_context(hold(choice.directory)):
+            raise ConfigError(
+                f"run {choice.run_id} is being worked for by another process: stop that one, or start anew with "
+                "--resume none"
+            )
+        end = last_end(choice.directory)
+        # torchrun starts a failed worker group again; what fails the same way every time must not be tried again.
+        if topology.restart_count and end is not None and end.get("is_fatal"):
+            raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
+        return choice.directory, claim_attempt(choice.directory)
     except OSError as error:
         raise ConfigError(
             f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "
             "ELASTICQA_HOME to a directory that you can write"
         ) from error
-    if not is_free:
-        raise ConfigError(
-            f"run {choice.run_id} is being worked for by another process: stop that one, or start anew with --resume none"
-        )
-    end = last_end(choice.directory)
-    # torchrun starts a failed worker group again; what fails the same way every time must not be tried again.
-    if topology.restart_count and end is not None and end.get("is_fatal"):
-        raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
-    return choice.directory, claim_attempt(choice.directory)
 
 
 def _first_line(config: TrainConfig, topology: Topology, run_id: str, number: int) -> dict[str, Any]:

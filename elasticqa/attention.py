@@ -10,7 +10,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from elasticqa.batching import MicroBatch
 
 PACKED = "elasticqa_packed"
-"""Name under which transformers finds the function below."""
+PACKED_SDPA = "elasticqa_packed_sdpa"
+"""Names under which transformers finds the functions below."""
 
 
 def packed_attention(
@@ -27,6 +28,8 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Return attention within each feature of a packed batch, (1, T, heads, head size).
 
+    The flash kernel computes it where device and data type have one, else SDPA on padded rows.
+
     Args:
         module: the layer that asks; not used.
         query: (1, heads, T, head size), as are ``key`` and ``value``.
@@ -37,17 +40,38 @@ def packed_attention(
         scaling: factor of the scores.
         packing: where the features begin and end.
     """
+    if not has_flash(query.device, query.dtype):
+        return packed_sdpa(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, packing=packing
+        )
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-    if _has_flash(query):
-        return _flash(query, key, value, packing, dropout, scaling).unsqueeze(0), None
+    return _flash(query, key, value, packing, dropout, scaling).unsqueeze(0), None
+
+
+def packed_sdpa(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    packing: MicroBatch,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Return what ``packed_attention`` does, on any device: only attention is computed on padded rows."""
+    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     return _padded_sdpa(query, key, value, packing, dropout, scaling).unsqueeze(0), None
 
 
-def _has_flash(query: Tensor) -> bool:
+def has_flash(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the flash kernel runs on the device with tensors of the type."""
     return (
-        query.device.type == "cuda"
-        and query.dtype in (torch.bfloat16, torch.float16)
-        and torch.cuda.get_device_capability(query.device) >= (8, 0)
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        # torch.compile folds this call into a constant, unlike get_device_capability.
+        and torch.cuda.get_device_properties(device).major >= 8
     )
 
 
@@ -74,7 +98,6 @@ def _flash(
 def _padded_sdpa(
     query: Tensor, key: Tensor, value: Tensor, packing: MicroBatch, dropout: float, scaling: float | None
 ) -> Tensor:
-    """Only attention is computed on padded rows here; everything else of the model sees real tokens only."""
     rows, longest = packing.pad_index.shape
     padded = [
         x.index_select(0, packing.pad_index.flatten()).unflatten(0, (rows, longest)).transpose(1, 2)
@@ -86,6 +109,7 @@ def _padded_sdpa(
     return output.transpose(1, 2).flatten(0, 1).index_select(0, packing.unpad_index)
 
 
-AttentionInterface.register(PACKED, packed_attention)
-# No mask is ever made: features are told apart by the packing.
-AttentionMaskInterface.register(PACKED, lambda *_args, **_kwargs: None)
+for name, function in ((PACKED, packed_attention), (PACKED_SDPA, packed_sdpa)):
+    AttentionInterface.register(name, function)
+    # No mask is ever made: features are told apart by the packing.
+    AttentionMaskInterface.register(name, lambda *_args, **_kwargs: None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "train": ("elasticqa.launch", "fine-tune a model in this process; the components start several"),
+    "predict": ("elasticqa.commands.predict", "answer questions with a trained model"),
     "runs": ("elasticqa.commands.runs", "list the recorded runs"),
     "show": ("elasticqa.commands.show", "one run in detail"),
     "report": ("elasticqa.commands.report", "a report of runs as Markdown, LaTeX or HTML"),

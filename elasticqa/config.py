@@ -120,6 +120,21 @@ class TrainConfig:
             return self
         return replace(self, global_batch_size=self.micro_batch_size * first_world_size)
 
+    def size_for(self, world_size: int) -> int:
+        """Return the global batch, which must have been fixed.
+
+        Raises:
+            ConfigError: it is smaller than the world.
+        """
+        size = self.global_batch_size
+        assert size is not None
+        if size < world_size:
+            raise ConfigError(
+                f"global_batch_size={size} cannot feed world_size={world_size}: every rank needs a "
+                f"feature; use at most {size} ranks or raise --global-batch-size"
+            )
+        return size
+
     def differences(self, recorded: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Return the harmful fields that differ from a recorded config, each as (recorded, asked).
 
@@ -188,13 +203,7 @@ def batch_plan(config: TrainConfig, num_features: int, world_size: int) -> Batch
     >>> batch_plan(TrainConfig(global_batch_size=4, epochs=2), num_features=10, world_size=3).num_steps
     6
     """
-    size = config.fixed(world_size).global_batch_size
-    assert size is not None
-    if size < world_size:
-        raise ConfigError(
-            f"global_batch_size={size} cannot feed world_size={world_size}: every rank needs a "
-            f"feature; use at most {size} ranks or raise --global-batch-size"
-        )
+    size = config.fixed(world_size).size_for(world_size)
     if num_features == 0:
         raise ConfigError(
             f"dataset={config.dataset!r} has 0 training features: at least one answer must be in its context"

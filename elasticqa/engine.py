@@ -3,12 +3,13 @@
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from elasticqa.batching import NO_FEATURES, StepPlan, pack
+from elasticqa.batching import NO_FEATURES, MicroBatch, StepPlan, pack
 from elasticqa.config import Precision
 from elasticqa.model import feature_losses
 from elasticqa.optim import Updater
@@ -27,11 +28,39 @@ class StepOutput:
             clipping, loss scale. Reading it waits for the device.
         fed_ids: the features that this rank fed, as its tensors had them.
         data_time_s: time that this rank spent on making batches.
+        is_warmup: the step also compiled or captured, so its time says nothing of the others.
     """
 
     figures: Tensor
     fed_ids: list[int]
     data_time_s: float
+    is_warmup: bool = False
+
+
+class Engine(Protocol):
+    """Whatever runs the steps of a trainer."""
+
+    @property
+    def model(self) -> nn.Module:
+        """As wrapped."""
+
+    @property
+    def optimizer(self) -> AdamW:
+        """Of that model."""
+
+    @property
+    def updater(self) -> Updater:
+        """Of that optimizer."""
+
+    @property
+    def precision(self) -> Precision:
+        """In use: never ``auto``."""
+
+    def prime(self, step: int) -> None:
+        """Prepare for the first step, numbered from 0; every rank must call this."""
+
+    def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
+        """Start one step; every rank must call this."""
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
@@ -61,10 +90,7 @@ class EagerEngine:
         """
         self.model.train()
         seed_step(self.seed, step, self.topology.rank)
-        batch = pack(self.features, NO_FEATURES).to(self.topology.device)
-        with autocast(self.precision, self.topology.device):
-            logits = self.model(batch)
-        (feature_losses(logits, batch) * batch.weights).sum().backward()
+        self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), 1)
         self.optimizer.zero_grad()
 
     def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
@@ -86,14 +112,23 @@ class EagerEngine:
             batch = packed.to(self.topology.device)
             data_time_s += time.perf_counter() - began
             set_gradient_sync(self.model, number == len(plan.micro_batches))
-            with autocast(self.precision, self.topology.device):
-                logits = self.model(batch)
-            share = (feature_losses(logits, batch) * batch.weights).sum() / plan.num_features
-            # DDP and FSDP average over the ranks; the loss of a step is a sum over them.
-            (share * self.topology.world_size * self.updater.scale).backward()
-            loss += share.detach()
-        agreed = torch.stack([loss, torch.full_like(loss, float(wants_stop))])
+            loss += self.backward(batch, plan.num_features)
+        figures = self.update(loss, torch.full_like(loss, float(wants_stop)), learning_rate)
+        return StepOutput(figures, fed_ids, data_time_s)
+
+    def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:
+        """Add a micro-batch's gradients and return its share of the loss of a step of ``num_features``."""
+        with autocast(self.precision, self.topology.device):
+            logits = self.model(batch)
+        share = (feature_losses(logits, batch) * batch.weights).sum() / num_features
+        # DDP and FSDP average over the ranks; the loss of a step is a sum over them.
+        (share * self.topology.world_size * self.updater.scale).backward()
+        return share.detach()
+
+    def update(self, loss: Tensor, wants_stop: Tensor, learning_rate: float | Tensor) -> Tensor:
+        """Update the weights, drop the gradients, and return the figures of a step; every rank must call this."""
+        agreed = torch.stack([loss, wants_stop])
         self.topology.sum_in_place(agreed)
         norm = self.updater.step(learning_rate, agreed[0])
         self.optimizer.zero_grad()
-        return StepOutput(torch.stack([*agreed, norm, self.updater.scale]), fed_ids, data_time_s)
+        return torch.stack([*agreed, norm, self.updater.scale])

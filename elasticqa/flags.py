@@ -23,7 +23,8 @@ def parse_config(argv: Sequence[str]) -> TrainConfig:
         SystemExit: of status 0, after ``--help``.
     """
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--recipe", default=TrainConfig.recipe)
+    # A missing value is left to the parser below, which says so in one line.
+    first.add_argument("--recipe", nargs="?", default=TrainConfig.recipe, const=TrainConfig.recipe)
     chosen, _ = first.parse_known_args(argv)
     complaint = io.StringIO()
     try:

@@ -61,21 +61,22 @@ class Updater:
             return {"scale": self.scale, "growth": self._growth}
         return {"scale": torch.full_like(self.scale, INITIAL_LOSS_SCALE), "growth": torch.zeros_like(self._growth)}
 
-    def step(self, learning_rate: float, loss: Tensor) -> Tensor:
+    def step(self, learning_rate: float | Tensor, loss: Tensor) -> Tensor:
         """Apply the update and return the gradient norm before clipping, a scalar on the device.
 
         Args:
-            learning_rate: of this step.
+            learning_rate: of this step; a captured step reads it from a tensor on the device.
             loss: of the global batch, unscaled; a value that is not finite skips the update.
         """
         gradients = [p.grad for p in self._parameters() if p.grad is not None]
         norm = _total(torch.nn.utils.get_total_norm(gradients)) / self.scale
         is_bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
-        factor = torch.clamp(self._max_grad_norm / (norm + 1e-6), max=1.0) / self.scale
-        torch._foreach_mul_(gradients, _like(gradients, torch.nan_to_num(factor, nan=0.0)))
+        divisor = torch.clamp((norm + 1e-6) / self._max_grad_norm, min=1.0) * self.scale
         verdict = is_bad.float()
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
+        # Fused AdamW divides gradients by the one and obeys the other as it reads them: no pass of its own for either.
+        self._optimizer.grad_scale = _like(gradients, divisor)  # type: ignore[attr-defined]
         self._optimizer.found_inf = _like(gradients, verdict)  # type: ignore[attr-defined]
         self._optimizer.step()
         if self._is_scaled:

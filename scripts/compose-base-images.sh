@@ -33,6 +33,8 @@ if [[ -n $plugins ]]; then
         tar -x -C "$plugins" --strip-components=5 ./usr/libexec/docker/cli-plugins/docker-compose
     rm -r "$root"/tmp/* "$root"/var/lib/apt/lists/*
 fi
+# An image that is lost in a crash is made anew: waiting for the disk after every file would only take time.
+echo force-unsafe-io > "$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
 # A network with a certificate authority of its own: pip inside has to trust it as well.
 mkdir -p "$root/usr/local/share/ca-certificates"
 find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$root/usr/local/share/ca-certificates" \;

@@ -1,4 +1,3 @@
-import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -15,39 +14,13 @@ from db.reports import Report, gather, to_html, to_latex, to_markdown
 from db.reports.cells import UNKNOWN
 from db.reports.charts import Line, Strip, line_chart, strip_chart
 from db.reports.tables import runs_table, speedup_table
-from elasticqa.commands import report as report_command
-from elasticqa.commands import runs as runs_command
-from elasticqa.commands import show as show_command
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
-
-NOW = 1_795_000_000.0
-HOSTILE = (
-    "</script><img src=x onerror=alert(1)> | `a` **b** [c](javascript:d) \\input{/etc/passwd} $x_1^2$ & 50% #1 ~ "
-    '"é中\x1b[31m\n'
-)
-
-
-def _spec(number: int, wall_clock_s: float, **changes: object) -> RunSpec:
-    life = Life(1, 20, NOW - 1e5 + number * 1e3)
-    settings = {
-        "run_id": ulid(number),
-        "lives": (life,),
-        "num_steps": 20,
-        "seed": number,
-        "step_time_s": wall_clock_s / 20,
-        **changes,
-    }
-    return RunSpec(**settings)  # type: ignore[arg-type]
+from tests.dashboard_data import ulid
+from tests.report_runs import NOW, write_home
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a home with three runs on one device and three on two, the last with a hostile name."""
-    home = tmp_path_factory.mktemp("home")
-    for number in range(3):
-        write_run(home / "runs", _spec(number, 10.0 + number, parallel="none"))
-        write_run(home / "runs", _spec(10 + number, 5.0 + number, world_size=2, name=HOSTILE if number == 2 else None))
-    return home
+    return write_home(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="module")
@@ -207,52 +180,3 @@ def test_median_is_marked_where_it_lies() -> None:
     (median,) = [element.attrib["d"] for element in root.iter("path") if element.get("class") == "median"]
     assert float(median[1:].split()[0]) == dots[1]
     assert dots[2] - dots[1] == pytest.approx(2 * (dots[1] - dots[0]), abs=0.2)
-
-
-@pytest.fixture
-def environ(home: Path) -> dict[str, str]:
-    return {"ELASTICQA_HOME": str(home)}
-
-
-def test_runs_are_listed_filtered_and_sorted(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--provenance", "measured", "--sort", "wall_clock_s", "--ascending", "--limit", "2", "--json"]
-    assert runs_command.main(arguments, environ) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["run_id"] for row in rows] == [ulid(10), ulid(11)]
-    assert runs_command.main(["--provenance", "measured"], environ) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + 6 + 1
-    assert lines[-1] == "6 of 6 runs"
-    assert not any("\x1b" in line for line in lines)
-
-
-def test_show_tells_a_run_as_text_and_as_json(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert show_command.main([ulid(10), "--json"], environ) == 0
-    whole = json.loads(capsys.readouterr().out)
-    assert (whole["run_id"], whole["world_size"], len(whole["attempts"])) == (ulid(10), 2, 1)
-    assert show_command.main([ulid(10)], environ) == 0
-    text = capsys.readouterr().out
-    assert f"wall clock (s)     {whole['wall_clock_s']:,.1f}\n" in text
-    assert "where the time went" in text
-
-
-@pytest.mark.parametrize("name", list(report_command.FORMATS))
-def test_report_command_writes_every_format(environ: dict[str, str], tmp_path: Path, name: str) -> None:
-    target = tmp_path / "report"
-    assert report_command.main([ulid(10), "--format", name, "-o", str(target)], environ) == 0
-    assert "Training runs" in target.read_text(encoding="utf-8")
-
-
-def test_commands_say_what_is_wrong_in_one_line(
-    environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert show_command.main(["nothing"], environ) == 2
-    assert report_command.main(["nothing"], environ) == 2
-    assert report_command.main(["-o", str(tmp_path / "absent" / "report")], environ) == 2
-    assert runs_command.main([], {"ELASTICQA_HOME": str(tmp_path), "ELASTICQA_DB_URL": "sqlite:////proc/x/y.db"}) == 2
-    assert capsys.readouterr().err.count("\n") == 4
-    for main, arguments in ((runs_command.main, ["--limit", "0"]), (report_command.main, ["--format", "pdf"])):
-        with pytest.raises(SystemExit) as caught:
-            main(arguments, environ)
-        assert caught.value.code == 2
-        assert capsys.readouterr().err.count("\n") == 1

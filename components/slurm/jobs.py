@@ -43,6 +43,12 @@ STATES = {
 """Slurm's words; one that is not here is of a newer version, and does not end the job."""
 
 _UNKNOWN_JOB = "Invalid job id specified"
+_QUEUE = [
+    "squeue",
+    "--noheader",
+    "--states=all",
+    "--Format=JobID:|,State:|,NumNodes:|,ReasonList:|,RestartCnt:|,Name:|",
+]
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Job:
     name: str
     detail: str = ""
     """Why it waits, or where it runs."""
+    num_restarts: int = 0
 
     @property
     def app_state(self) -> AppState:
@@ -85,7 +92,7 @@ def find(job_id: str, logs: Path) -> Job | None:
     """
     if not job_id.isdigit():
         return None
-    done = run(["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%i|%T|%D|%R|%j"])
+    done = run([*_QUEUE, f"--jobs={job_id}"])
     if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
         raise SlurmError(f"job {job_id} cannot be asked about: squeue says {done.stderr.strip()!r}")
     for job in _from_squeue(done.stdout):
@@ -102,7 +109,7 @@ def find_all(logs: Path) -> list[Job]:
         SlurmError: Slurm does not answer.
     """
     user = getpass.getuser()
-    done = run(["squeue", "--noheader", "--states=all", f"--user={user}", "--format=%i|%T|%D|%R|%j"])
+    done = run([*_QUEUE, f"--user={user}"])
     if done.returncode != 0:
         raise SlurmError(f"the jobs cannot be listed: squeue says {done.stderr.strip()!r}")
     jobs = {job.job_id: job for path in logs.glob("*.json") if (job := _from_files(path))}
@@ -114,15 +121,16 @@ def find_all(logs: Path) -> list[Job]:
 
 def _from_squeue(text: str) -> Iterable[Job]:
     for line in text.splitlines():
-        job_id, state, num_nodes, rest = line.strip().split("|", 3)
-        detail, _, name = rest.rpartition("|")
+        job_id, state, num_nodes, detail, restarts, name = line.rstrip("|").split("|", 5)
         if job_id.isdigit():
             # A pending job may say MIN-MAX.
-            yield Job(job_id, state, int(num_nodes.split("-")[-1]), name, detail)
+            yield Job(job_id, state, int(num_nodes.split("-")[-1]), name, detail, int(restarts))
 
 
 def _from_accounting(which: list[str]) -> Iterable[Job]:
     """Return the jobs that accounting has kept; none where the cluster keeps no accounts."""
+    if shutil.which("sacct") is None:
+        return
     done = run(["sacct", "--allocations", "--parsable2", "--noheader", "--format=JobID,State,NNodes,JobName", *which])
     if done.returncode != 0:
         return

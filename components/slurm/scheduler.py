@@ -81,6 +81,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         return DescribeAppResponse(
             app_id=app_id,
             state=job.app_state,
+            num_restarts=job.num_restarts,
             msg=f"{job.state} {job.detail}".strip(),
             roles=[Role(name=job.name, image="", num_replicas=job.num_nodes)],
             roles_statuses=[RoleStatus(job.name, replicas)],
@@ -120,7 +121,8 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         is_over = not should_tail
         while not path.exists():
             if is_over:
-                raise SlurmError(f"job {app_id} has written no {path}: see {path.parent}/{app_id}-batch.log")
+                yield f"job {app_id} has written no {path}; what Slurm says may be in {path.parent}/{app_id}-batch.log\n"
+                return
             is_over = self._is_over(app_id)
             time.sleep(POLL_INTERVAL_S)
         with path.open(encoding="utf-8", errors="replace", newline="\n") as file:

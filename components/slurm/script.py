@@ -24,8 +24,9 @@ _SCRIPT = """\
 logs={logs}
 task={task}
 rm -f "$logs/$SLURM_JOB_ID.exit"
-# Slurm sets the time itself only from version 23 on.
-export SLURM_JOB_START_TIME="${{SLURM_JOB_START_TIME:-$(date +%s)}}"
+# Older versions of Slurm do not tell the time, newer ones whole seconds: before the submission, for a job that starts at once.
+SLURM_JOB_START_TIME=$(date +%s.%N)
+export SLURM_JOB_START_TIME
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export TORCHX_RANK0_HOST
 # The first task that ends must not take the others with it: they save, or go on without it.

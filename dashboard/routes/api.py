@@ -1,6 +1,6 @@
 """The same facts as JSON, below /api; described at /api/openapi.json."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
@@ -43,7 +43,7 @@ class GroupAnswer(BaseModel):
 
     key: str
     setting: queries.Setting
-    software: tuple[dict[str, str | None], ...]
+    software: tuple[dict[str, Any], ...]
     repeats: tuple[queries.Repeat, ...]
     num_interrupted: int
 
@@ -116,9 +116,11 @@ def speedup(
     recipe: str | None = None,
     provenance: str | None = None,
     reference: Annotated[tuple[str, ...], Query()] = (),
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[SpeedupAnswer]:
-    """Return groups of finished runs, each beside its reference."""
-    comparisons = queries.compare_all(queries.speedup_groups(session, recipe, provenance), reference)
+    """Return the newest groups of finished runs, each beside its reference."""
+    groups = queries.speedup_groups(session, recipe, provenance)
+    comparisons = queries.compare_all(groups[:limit], reference, candidates=groups)
     return [_speedup(comparison) for comparison in comparisons]
 
 

@@ -1,6 +1,7 @@
 """One run at /runs/{run_id}."""
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -14,6 +15,9 @@ from db import queries
 MOST_ROWS = 100
 """Of checkpoints, events and evaluations a page shows the newest so many; /api has more."""
 
+MOST_ENVIRONMENTS = 10
+_OF_ONE_ATTEMPT = {"start_step", "resumed_from", "setup_time_s"}
+
 router = APIRouter(include_in_schema=False)
 
 
@@ -24,8 +28,16 @@ class AttemptView:
     row: queries.AttemptRow
     num_steps: int
     num_redone: int
-    is_same_environment: bool
-    """Hosts, software and commit are those of the attempt before, so they are not shown again."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Consecutive attempts on the same hosts with the same software, commit, model and data."""
+
+    first: int
+    last: int
+    row: queries.AttemptRow
+    """The newest of them."""
 
 
 @router.get("/runs/{run_id}")
@@ -40,9 +52,11 @@ def run(request: Request, session: SessionDep, now: NowDep, run_id: str) -> Resp
         "run": found,
         "is_live": found.status == "running",
         "settings": grouped(found.config),
-        "attempts": _views(attempts, lineage),
+        "attempts": _views(attempts, lineage)[-MOST_ROWS:],
+        "num_attempts_left_out": max(0, len(attempts) - MOST_ROWS),
+        "environments": _environments(attempts)[-MOST_ENVIRONMENTS:],
         "has_steps": bool(lineage),
-        "has_samples": bool(queries.system_samples_of(session, run_id, max_points=1)),
+        "has_samples": queries.has_system_samples(session, run_id),
         "evaluations": evaluations[-MOST_ROWS:][::-1],
         "checkpoints": queries.checkpoints_of(session, run_id, MOST_ROWS),
         "events": queries.events_of(session, run_id, MOST_ROWS),
@@ -55,14 +69,22 @@ def run(request: Request, session: SessionDep, now: NowDep, run_id: str) -> Resp
 def _views(attempts: list[queries.AttemptRow], lineage: list[queries.AttemptSteps]) -> list[AttemptView]:
     steps = {part.attempt: part for part in lineage}
     views = []
-    for index, row in enumerate(attempts):
+    for row in attempts:
         part = steps.get(row.attempt)
         num_steps = part.last_step - part.first_step + 1 if part else 0
-        before = attempts[index - 1] if index else None
-        is_same = before is not None and _environment(before) == _environment(row)
-        views.append(AttemptView(row, num_steps, part.num_redone if part else 0, is_same))
+        views.append(AttemptView(row, num_steps, part.num_redone if part else 0))
     return views
 
 
-def _environment(row: queries.AttemptRow) -> tuple[object, ...]:
-    return row.hosts, row.software, row.git, row.setup, row.command
+def _environments(attempts: list[queries.AttemptRow]) -> list[Environment]:
+    environments = []
+    for _, same in groupby(attempts, key=_surroundings):
+        rows = list(same)
+        environments.append(Environment(rows[0].attempt, rows[-1].attempt, rows[-1]))
+    return environments
+
+
+def _surroundings(row: queries.AttemptRow) -> tuple[object, ...]:
+    """Return what two attempts in one environment have in common."""
+    lasting = {name: fact for name, fact in row.setup.items() if name not in _OF_ONE_ATTEMPT}
+    return row.hosts, row.software, row.git, lasting

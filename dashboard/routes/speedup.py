@@ -14,7 +14,7 @@ from db import statistics
 from db.queries import Comparison, Group, compare_all, speedup_groups
 from db.queries.comparison import PROVENANCES
 
-MOST_GROUPS = 60
+MOST_GROUPS = 40
 """A page compares the newest so many groups; one recipe can be asked for."""
 
 router = APIRouter(include_in_schema=False)

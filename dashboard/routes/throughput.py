@@ -11,7 +11,7 @@ from dashboard.routes.dependencies import SessionDep
 from db import statistics
 from db.queries import Group, throughput_groups
 
-MOST_GROUPS = 60
+MOST_GROUPS = 40
 router = APIRouter(include_in_schema=False)
 
 

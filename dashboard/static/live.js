@@ -10,7 +10,12 @@
       if (response && response.ok) {
         const page = new DOMParser().parseFromString(await response.text(), "text/html");
         const fresh = page.getElementById(old.id);
-        if (fresh) old.replaceWith(document.importNode(fresh, true));
+        if (!fresh || !fresh.dataset.live) {
+          // It has ended: the rest of the page is of before.
+          location.reload();
+          return;
+        }
+        old.replaceWith(document.importNode(fresh, true));
         document.dispatchEvent(new Event("elasticqa:refreshed"));
       }
     }

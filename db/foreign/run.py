@@ -12,7 +12,7 @@ from db.foreign.names import OF_EVALUATION, OF_STEP, Meaning
 KeyT = TypeVar("KeyT")
 
 MOST_POINTS = 500_000
-"""Steps and evaluations that are kept of one run; about 200 MB of memory."""
+"""Steps and evaluations that are kept of one run, for which about 400 MB of memory were seen."""
 _MOST_NAMED_STEPS = 100
 
 
@@ -52,7 +52,6 @@ class Points:
         self._path = path
         self._steps: dict[int, dict[str, Any]] = {}
         self._evaluations: dict[tuple[str, int], dict[str, Any]] = {}
-        self._non_finite: set[int] = set()
 
     @property
     def last_step(self) -> int:
@@ -68,8 +67,6 @@ class Points:
             self._at(self._evaluations, (meaning.split, step), t)[meaning.field] = value
         elif meaning.field not in ("epoch", "passes"):
             self._at(self._steps, step, t)[meaning.field] = value
-            if meaning.field == "loss" and value is None:
-                self._non_finite.add(step)
         elif value is not None and 0 <= value < 2**31:
             point = self._at(self._steps, step, t)
             # 1.0 passes are the end of the first epoch, which is number 0.
@@ -77,13 +74,11 @@ class Points:
 
     def final_loss(self) -> float | None:
         """Return the mean of the losses that were logged in the last epoch, None where no epoch is named."""
-        epochs = [point["epoch"] for point in self._steps.values() if point.get("epoch") is not None]
-        if not epochs:
-            return None
+        last = max((point["epoch"] for point in self._steps.values() if "epoch" in point), default=None)
         losses = [
             point["loss"]
             for point in self._steps.values()
-            if point.get("epoch") == max(epochs) and point.get("loss") is not None
+            if last is not None and point.get("epoch") == last and point.get("loss") is not None
         ]
         return sum(losses) / len(losses) if losses else None
 
@@ -99,8 +94,8 @@ class Points:
         for (split, step), point in sorted(self._evaluations.items(), key=lambda item: (item[0][1], item[0][0])):
             if set(point) & {"loss", "em", "f1"}:
                 yield "evaluation", point["t"], _evaluation_line(step, split, point)
-        if self._non_finite:
-            steps = sorted(self._non_finite)
+        steps = sorted(step for step, point in self._steps.items() if "loss" in point and point["loss"] is None)
+        if steps:
             message = f"the loss of {len(steps)} logged steps is no finite number, first at step {steps[0]}"
             data = {"num_steps": len(steps), "steps": steps[:_MOST_NAMED_STEPS]}
             yield "event", ended_at, {"name": "non_finite_loss", "message": message, "data": data}
@@ -125,6 +120,6 @@ def _step_line(step: int, point: dict[str, Any]) -> dict[str, Any]:
 
 def _evaluation_line(step: int, split: str, point: dict[str, Any]) -> dict[str, Any]:
     known = {name: point.get(name) for name in sorted(OF_EVALUATION)}
-    if known["num_features"] is not None:
-        known["num_features"] = int(known["num_features"])
+    count = known["num_features"]
+    known["num_features"] = int(count) if count is not None and 0 <= count < 2**31 else None
     return {"step": step, "split": split, **known}

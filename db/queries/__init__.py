@@ -1,7 +1,14 @@
 """Questions to the record, answered as frozen rows, each through an index or the one table of runs."""
 
 from db.queries.comparison import Comparison, Difference, Ratio, compare, compare_all, default_reference
-from db.queries.details import attempts_of, checkpoints_of, evaluations_of, events_of, system_samples_of
+from db.queries.details import (
+    attempts_of,
+    checkpoints_of,
+    evaluations_of,
+    events_of,
+    has_system_samples,
+    system_samples_of,
+)
 from db.queries.groups import Group, Repeat, Setting, speedup_groups, throughput_groups
 from db.queries.rows import (
     AttemptRow,
@@ -60,6 +67,7 @@ __all__ = [
     "evaluations_of",
     "events_of",
     "get_run",
+    "has_system_samples",
     "lineage_of",
     "list_runs",
     "loss_series",

@@ -53,6 +53,11 @@ def _newest(session: Session, kind: tuple[type[Base], type[RowT]], run_id: str, 
     return [kind[1](**row._mapping) for row in session.execute(newest_first.limit(limit))]
 
 
+def has_system_samples(session: Session, run_id: str) -> bool:
+    """Tell whether any node of a run was sampled."""
+    return session.execute(select(SystemSample.t).where(SystemSample.run_id == run_id).limit(1)).first() is not None
+
+
 def system_samples_of(session: Session, run_id: str, max_points: int = 300) -> list[SystemRow]:
     """Return at most about ``max_points`` samples of each node, spread evenly over the run's time."""
     of_run = SystemSample.run_id == run_id

@@ -58,7 +58,7 @@ class SquadData:
     num_skipped: int
 
 
-def read_squad(path: Path, *, for_training: bool, strict: bool = False) -> SquadData:
+def read_squad(path: Path, *, for_training: bool, strict: bool = False, needs_answers: bool = True) -> SquadData:
     """Return the examples of a SQuAD v1.1 file, ``.json`` or ``.json.gz``.
 
     Args:
@@ -66,6 +66,7 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False) -> Squad
         for_training: leave out and count each example with an answer that is not at its offset in the
             context. Evaluation needs the texts only, so its offsets are not looked at.
         strict: refuse a training file with such an example, naming the first.
+        needs_answers: without it a question may have no answer, as one that is only to be answered.
 
     Raises:
         DataError: not readable, not JSON, or not of the format.
@@ -73,7 +74,7 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False) -> Squad
     examples: list[Example] = []
     num_skipped = 0
     first_of_id: dict[str, Place] = {}
-    for example, place in _examples(path):
+    for example, place in _examples(path, needs_answers):
         first = first_of_id.setdefault(example.id, place)
         if first is not place:
             raise DataError(replace(place, field="id"), f"already the id of {_within(first)}")
@@ -102,7 +103,7 @@ def _within(place: Place) -> str:
     return f"article {place.article}, paragraph {place.paragraph}, question {place.question}"
 
 
-def _examples(path: Path) -> Iterator[tuple[Example, Place]]:
+def _examples(path: Path, needs_answers: bool) -> Iterator[tuple[Example, Place]]:
     top = _object(_load(path), Place(path))
     for number, article in enumerate(_field(top, "data", list, Place(path)), 1):
         place = Place(path, article=number)
@@ -110,10 +111,10 @@ def _examples(path: Path) -> Iterator[tuple[Example, Place]]:
         title = _field(fields, "title", str, place) if "title" in fields else ""
         place = replace(place, title=title or None)
         for paragraph_number, paragraph in enumerate(_field(fields, "paragraphs", list, place), 1):
-            yield from _paragraph(paragraph, title, replace(place, paragraph=paragraph_number))
+            yield from _paragraph(paragraph, title, replace(place, paragraph=paragraph_number), needs_answers)
 
 
-def _paragraph(value: object, title: str, place: Place) -> Iterator[tuple[Example, Place]]:
+def _paragraph(value: object, title: str, place: Place, needs_answers: bool) -> Iterator[tuple[Example, Place]]:
     paragraph = _object(value, place)
     context = _text(paragraph, "context", place)
     article = (place.article or 1) - 1
@@ -123,7 +124,7 @@ def _paragraph(value: object, title: str, place: Place) -> Iterator[tuple[Exampl
         question_id = _text(question, "id", question_place)
         question_place = replace(question_place, question_id=question_id)
         text = _text(question, "question", question_place)
-        answers = _answers(question, question_place)
+        answers = _answers(question, question_place) if needs_answers or question.get("answers") else ()
         yield Example(question_id, title, context, text, answers, article), question_place
 
 

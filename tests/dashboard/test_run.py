@@ -1,11 +1,13 @@
 """The page of one run."""
 
 import re
+from pathlib import Path
 
 from fastapi.testclient import TestClient
 
 from dashboard.configuration import REST, grouped
-from tests.dashboard.homes import KILLED, LOST, RUNNING
+from tests.dashboard.homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
+from tests.dashboard_data import Life, RunSpec, ulid, write_run
 
 
 def test_run_shows_every_attempt_of_a_killed_run(lab: TestClient) -> None:
@@ -28,8 +30,8 @@ def test_run_shows_configuration_environment_and_what_it_left(lab: TestClient) -
 
 def test_equal_environments_are_shown_once(lab: TestClient) -> None:
     page = lab.get(f"/runs/{KILLED}").text
-    assert "as before" not in page
-    assert page.count("<summary>Attempt") == 3
+    assert page.count("<summary>Attempt") == 1
+    assert "<summary>Attempts 1 to 3</summary>" in page
 
 
 def test_running_run_is_refreshed_and_a_finished_one_is_not(lab: TestClient) -> None:
@@ -49,3 +51,25 @@ def test_every_setting_is_shown_once() -> None:
     groups = grouped(config)
     assert dict(pair for _, settings in groups for pair in settings) == config
     assert groups[-1] == (REST, [("brand_new", 2)])
+
+
+def test_page_of_a_run_that_was_killed_hundreds_of_times_stays_small(tmp_path: Path) -> None:
+    lives = tuple(Life(1 + number, 4 + number, NOW - 9_000 + 20 * number, None) for number in range(150))
+    write_run(tmp_path / "runs", RunSpec(ulid(1), lives))
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        answer = client.get(f"/runs/{ulid(1)}")
+    assert len(answer.content) < MOST_BYTES
+    assert "50 older attempts" in answer.text
+    assert "<summary>Attempts 1 to 150</summary>" in answer.text
+
+
+def test_changed_software_starts_an_environment(tmp_path: Path) -> None:
+    spec = RunSpec(ulid(1), (Life(1, 5, NOW - 900, None), Life(1, 5, NOW - 800)))
+    write_run(tmp_path / "runs", spec)
+    second = tmp_path / "runs" / ulid(1) / "journal" / "attempt-0002-node-00000.jsonl"
+    second.write_text(second.read_text().replace("2.13.0", "2.14.0"))
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        page = client.get(f"/runs/{ulid(1)}").text
+    assert re.findall(r"<summary>(.*)</summary>", page) == ["Attempt 1", "Attempt 2"]

@@ -1,0 +1,164 @@
+"""An engine of its own, images made of Debian's packages, and the services of docker-compose.yml on them."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+OWNER = 10001
+"""User and group of the home in these tests; no account has the number."""
+PASSWORD = "co:lon back\\slash 'quote\" $dollar"
+"""Every character that a pass file, a shell or a compose file could take for its own."""
+
+# Only the build has to reach a package index, and on a machine without packet filters it does so as the host does.
+_OVERRIDE = "services: {dashboard: {build: {network: host}}}\n"
+_PROGRAMS = ("docker", "dockerd", "containerd", "runc", "iptables", "debootstrap")
+_SOURCES = ("pyproject.toml", "README.md", "LICENSE", ".dockerignore", "docker-compose.yml")
+_SOURCE_FOLDERS = ("docker", "elasticqa", "components", "dashboard", "db")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """The services, started from a copy of the sources."""
+
+    folder: Path
+    home: Path
+    port: int
+    environ: Mapping[str, str]
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches the dashboard."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def token(self) -> str:
+        """The token of the dashboard's login."""
+        return (self.home / "dashboard-token").read_text(encoding="ascii").strip()
+
+    def compose(self, *arguments: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run `docker compose`; another exit status than the one expected fails the test with all that was printed."""
+        return _run(["docker", "compose", *arguments], self.environ, cwd=self.folder, expected=expected)
+
+    def docker(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `docker`, which has to succeed."""
+        return _run(["docker", *arguments], self.environ)
+
+    def inside(self, *command: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run a command in the dashboard's container."""
+        return self.compose("exec", "-T", "dashboard", *command, expected=expected)
+
+
+def _run(
+    command: list[str], environ: Mapping[str, str], cwd: Path = REPOSITORY, expected: int = 0
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, env=environ, cwd=cwd, text=True, capture_output=True, check=False)
+    if done.returncode != expected:
+        pytest.fail(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+@pytest.fixture(scope="session")
+def engine_environ() -> Iterator[Mapping[str, str]]:
+    """Yield the environment in which `docker` speaks to an engine that ends with the tests."""
+    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+    if os.geteuid() != 0 or missing:
+        pytest.skip(f"needs root and Debian's packages docker.io, iptables and debootstrap; missing: {missing}")
+    # Not below pytest's own directory: the path of a socket has at most 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="elasticqa-docker-"))
+    environ = {
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DOCKER_", "COMPOSE_", "ELASTICQA_"))
+        },
+        "DOCKER_HOST": f"unix://{folder / 'socket'}",
+        "DOCKER_CONFIG": str(folder / "config"),
+        "TMPDIR": str(folder),
+    }
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "dockerd",
+                f"--host={environ['DOCKER_HOST']}",
+                f"--data-root={folder / 'data'}",
+                f"--exec-root={folder / 'exec'}",
+                f"--pidfile={folder / 'pid'}",
+                "--storage-driver=overlay2",
+                # The host's packet filters and routes stay as they are.
+                "--iptables=false",
+                "--ip6tables=false",
+                "--ip-forward=false",
+                "--bridge=none",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        _wait_for(process, environ, folder / "log")
+        yield environ
+    finally:
+        process.terminate()
+        process.wait()
+        # The engine leaves the handle of the host's own network namespace mounted.
+        subprocess.run(["umount", folder / "exec" / "netns" / "default"], capture_output=True, check=False)
+        shutil.rmtree(folder)
+
+
+def _wait_for(process: subprocess.Popen[bytes], environ: Mapping[str, str], log: Path) -> None:
+    pause = threading.Event()
+    for _ in range(300):
+        if subprocess.run(["docker", "info"], env=environ, capture_output=True, check=False).returncode == 0:
+            return
+        if process.poll() is not None:
+            break
+        pause.wait(0.2)
+    pytest.fail(f"the engine is not ready, exit status {process.poll()}:\n{log.read_text()[-5000:]}")
+
+
+@pytest.fixture(scope="session")
+def stack(engine_environ: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Yield the services, healthy, on an empty home."""
+    plugins = Path(engine_environ["DOCKER_CONFIG"]) / "cli-plugins"
+    _run(["bash", "scripts/compose-base-images.sh", str(plugins)], engine_environ)
+    folder, home = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("homes") / "a home"
+    for name in _SOURCES:
+        shutil.copy(REPOSITORY / name, folder)
+    for name in _SOURCE_FOLDERS:
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "secrets"))
+    (folder / "docker-compose.override.yml").write_text(_OVERRIDE, encoding="utf-8")
+    password = folder / "docker" / "secrets" / "db-password"
+    password.parent.mkdir()
+    password.touch(mode=0o600)
+    password.write_text(PASSWORD, encoding="ascii")
+    owner = {"ELASTICQA_UID": str(OWNER), "ELASTICQA_GID": str(OWNER), "ELASTICQA_HOME": str(home)}
+    _run(["bash", "docker/prepare.sh"], {**engine_environ, **owner}, cwd=folder)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environ = {**engine_environ, "ELASTICQA_DASHBOARD_PORT": str(port)}
+    services = Stack(folder=folder, home=home, port=port, environ=environ)
+    try:
+        started = subprocess.run(
+            ["docker", "compose", "up", "--build", "--wait"],
+            env=environ,
+            cwd=folder,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        if started.returncode != 0:
+            logs = services.compose("logs", "--no-color").stdout
+            pytest.fail(
+                f"docker compose up: exit status {started.returncode}\n{started.stdout}\n{started.stderr}\n{logs}"
+            )
+        yield services
+    finally:
+        services.compose("down", "--volumes")

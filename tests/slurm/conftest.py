@@ -1,0 +1,57 @@
+"""The cluster of a test session, and a home directory for each test on it."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import training
+from tests.slurm.lab import Lab, start, stop
+
+FLAGS = (
+    "--recipe=demo", "--max-length=160", "--doc-stride=32", "--global-batch-size=7", "--micro-batch-size=3",
+    "--learning-rate=1e-3", "--log-every-s=0", "--no-eval-before", "--dropout=0", "--checkpoint-every-steps=1000",
+    "--epochs=15",
+)  # fmt: skip
+"""120 steps on 53 features: two nodes do not divide 7, and the last batch of an epoch is 4."""
+NUM_STEPS = 120
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Path]:
+    """Return the directory of a running two-node cluster; one at a time on a machine, since ports are fixed."""
+    if os.getuid() != 0 or shutil.which("slurmctld") is None:
+        pytest.skip("a Slurm cluster in namespaces needs root and the packages that scripts/test.sh installs")
+    directory = Path(tempfile.gettempdir()) / "elasticqa-slurm"
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            start(directory)
+            yield directory
+        finally:
+            stop(directory)
+
+
+@pytest.fixture
+def lab(cluster: Path, tmp_path: Path) -> Lab:
+    """Return the cluster with an empty home."""
+    return Lab(cluster, tmp_path / "home")
+
+
+@pytest.fixture(scope="session")
+def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
+    """Return the trainer's flags of a short run without dropout."""
+    return [f"--model={tiny_model}", f"--dataset={tiny_squad}", *FLAGS]
+
+
+@pytest.fixture(scope="session")
+def reference(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the run directory of the same training in one process."""
+    home = tmp_path_factory.mktemp("reference")
+    done = training.train(home, *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return training.only_run(home)

@@ -1,0 +1,139 @@
+"""A real two-node Slurm on this machine, and how tests talk to it."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from tests import training
+from tests.conftest import REPOSITORY
+
+T = TypeVar("T")
+TIMEOUT_S = 150.0
+SCRIPT = Path(__file__).with_name("cluster.sh")
+
+
+def until(happens: Callable[[], T | None], what: str, timeout_s: float = TIMEOUT_S) -> T:
+    """Return the first true value of ``happens``; fail where none comes in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = happens()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The cluster, as a user with one home directory sees it."""
+
+    directory: Path
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a shell on the login node."""
+        return training.environment(self.home, SLURM_CONF=str(self.directory / "etc" / "slurm.conf"))
+
+    def run(self, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command on the login node, whatever its exit status."""
+        return subprocess.run(
+            command,
+            cwd=REPOSITORY,
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    def out(self, *command: str) -> str:
+        """Return what a command prints that must succeed."""
+        done = self.run(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def torchx(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run torchx as a user types it."""
+        return self.run(str(Path(sys.executable).with_name("torchx")), *arguments, **variables)
+
+    def submit(self, *arguments: str) -> str:
+        """Return the number of the job that ``torchx run -s slurm`` submits."""
+        done = self.torchx("run", "-s", "slurm", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        match = re.fullmatch(r"slurm://torchx/([0-9]+)", done.stdout.strip())
+        assert match is not None, done.stdout
+        return match[1]
+
+    def status(self, job: str) -> str:
+        """Return the state that ``torchx status`` prints."""
+        done = self.torchx("status", f"slurm://torchx/{job}")
+        assert done.returncode == 0, done.stderr
+        match = re.search(r"State: (\w+)", done.stdout)
+        assert match is not None, done.stdout
+        return match[1]
+
+    def state(self, job: str) -> str:
+        """Return Slurm's own word."""
+        return self.out("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
+
+    def wait(self, job: str, state: str = "COMPLETED") -> None:
+        """Wait until a job has ended in that state."""
+        until(lambda: self.state(job) not in ("PENDING", "RUNNING", "COMPLETING"), f"the end of job {job}")
+        assert self.state(job) == state, self.logs(job)
+
+    def start_now(self, job: str) -> None:
+        """Start a requeued job, which Slurm would let wait for two minutes."""
+        until(lambda: self.state(job) == "PENDING", f"job {job} waits again")
+        until(
+            lambda: self.run("scontrol", "update", f"JobId={job}", "StartTime=now").returncode == 0, f"job {job} starts"
+        )
+
+    def logs(self, job: str) -> str:
+        """Return all that a job has written."""
+        paths = sorted((self.home / "slurm").glob(f"{job}-*.log"))
+        return "\n".join(f"== {path.name}\n{path.read_text(errors='replace')}" for path in paths)
+
+    def workers(self, job: str) -> list[psutil.Process]:
+        """Return the trainers of a job, whose node is a namespace of this machine."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                is_trainer = "elasticqa.train" in process.cmdline() and "-u" in process.cmdline()
+                if is_trainer and process.environ().get("SLURM_JOB_ID") == job:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+        return found
+
+
+def start(directory: Path) -> None:
+    """Start the cluster; what an earlier, killed test left of it goes first."""
+    _cluster(directory, "down")
+    _cluster(directory, "up")
+
+
+def stop(directory: Path) -> None:
+    """Stop the cluster."""
+    _cluster(directory, "down")
+
+
+def _cluster(directory: Path, command: str) -> None:
+    done = subprocess.run(
+        [SCRIPT, command],
+        env={**os.environ, "SLURM_LAB_DIR": str(directory)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,97 @@
+"""What a cluster does to jobs: requeue, time limit, preemption and cancel."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests import training
+from tests.slurm.conftest import NUM_STEPS
+from tests.slurm.lab import Lab, until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+
+def begin(lab: Lab, flags: list[str], *options: str) -> str:
+    """Return the number of a job that has trained some steps."""
+    job = lab.submit(*options, "components/train.py:ddp", "--nnodes", "2", "--", *flags)
+    until(lambda: has_trained(lab.home, 5), f"step 5 of job {job}")
+    return job
+
+
+def has_trained(home: Path, num_steps: int) -> bool:
+    return any(
+        len(training.losses(path)) >= num_steps
+        for path in training.runs(home)
+        if (path / "journal" / "attempt-0001-node-00000.jsonl").exists()
+    )
+
+
+def assert_second_attempt_went_on(directory: Path, reference: Path, *, reason: str) -> None:
+    """Every step counts once, in the newest attempt that has it, and its features and loss are those of one process."""
+    first, second = training.journal(directory), training.journal(directory, 2)
+    assert first["end"][0]["status"] == "preempted"
+    assert reason in first["end"][0]["reason"]
+    stopped_at = first["end"][0]["step"]
+    assert 5 <= stopped_at < NUM_STEPS
+    assert [line["step"] for line in first["checkpoint"]] == [stopped_at]
+    assert second["setup"][0]["start_step"] == stopped_at
+    assert list(training.losses(directory, 2)) == list(range(stopped_at + 1, NUM_STEPS + 1))
+    assert second["end"][0]["status"] == "finished"
+    assert training.losses(directory) | training.losses(directory, 2) == pytest.approx(
+        training.losses(reference), abs=1e-4
+    )
+    assert training.fed(directory) | training.fed(directory, 2) == training.fed(reference)
+    assert first["attempt"][0]["scheduler"]["job_id"] == second["attempt"][0]["scheduler"]["job_id"]
+    assert first["attempt"][0]["scheduler"]["started_at"] < second["attempt"][0]["scheduler"]["started_at"]
+
+
+def test_requeued_job_goes_on_as_the_second_attempt_of_its_run(lab: Lab, flags: list[str], reference: Path) -> None:
+    job = begin(lab, flags)
+    lab.out("scontrol", "requeue", job)
+    until(lambda: lab.status(job) == "PENDING", "the requeue")
+    lab.start_now(job)
+    lab.wait(job)
+    assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGTERM")
+
+
+def test_job_at_its_time_limit_saves_and_goes_on(lab: Lab, flags: list[str], reference: Path) -> None:
+    job = begin(lab, flags, "-cfg", "time=60,signal=USR1@60")
+    workers = lab.workers(job)
+    assert len(workers) == 2
+    # Held until the warning comes, which Slurm looks for every 30 s, so that the run is not over before it.
+    for worker in workers:
+        worker.send_signal(signal.SIGSTOP)
+    lab.out("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    until(lambda: "Received 10 death signal" in lab.logs(job), "the warning")
+    for worker in workers:
+        worker.send_signal(signal.SIGCONT)
+    until(lambda: lab.state(job) == "PENDING", "the requeue")
+    lab.out("scontrol", "update", f"JobId={job}", "TimeLimit=60")
+    lab.start_now(job)
+    lab.wait(job)
+    assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGUSR1")
+
+
+def test_preempted_job_saves_and_goes_on(lab: Lab, flags: list[str], reference: Path) -> None:
+    job = begin(lab, flags)
+    urgent = lab.out(
+        "sbatch", "--parsable", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=true"
+    ).strip()
+    until(lambda: lab.state(job) == "PENDING", "the preemption")
+    lab.wait(urgent)
+    lab.start_now(job)
+    lab.wait(job)
+    assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGTERM")
+
+
+def test_cancelled_job_saves_and_is_not_started_again(lab: Lab, flags: list[str]) -> None:
+    job = begin(lab, flags)
+    done = lab.torchx("cancel", f"slurm://torchx/{job}")
+    assert done.returncode == 0, done.stderr
+    lab.wait(job, "CANCELLED")
+    assert lab.status(job) == "CANCELLED"
+    directory = training.only_run(lab.home)
+    end = training.journal(directory)["end"][0]
+    assert (end["status"], end["reason"]) == ("preempted", "asked to stop by SIGTERM")
+    assert (directory / "checkpoints" / f"step-{end['step']:08d}" / "manifest.json").exists()

@@ -1,0 +1,54 @@
+"""torchrun's end as a scheduler reads it."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from components.slurm import script
+from elasticqa.agent import EXIT_ASKED_TO_STOP
+from elasticqa.train import EXIT_PREEMPTED
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.slow
+
+WORKER = """
+import signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(143))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def command(*worker: str) -> list[str]:
+    signals = "--signals-to-handle=SIGTERM,SIGUSR1"
+    return [sys.executable, "-m", "elasticqa.agent", "--standalone", signals, "--no-python", *worker]
+
+
+def test_all_parts_agree_on_the_exit_status_of_a_stop() -> None:
+    assert EXIT_ASKED_TO_STOP == EXIT_PREEMPTED == script.EXIT_ASKED_TO_STOP
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        command(sys.executable, "-c", WORKER),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == EXIT_ASKED_TO_STOP
+    assert f"elasticqa: stopped by {number.name}" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(("worker", "status"), [("true", 0), ("false", 1)])
+def test_status_of_other_ends_is_that_of_torchrun(worker: str, status: int) -> None:
+    assert subprocess.run(command(worker), cwd=REPOSITORY, capture_output=True, check=False).returncode == status

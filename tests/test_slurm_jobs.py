@@ -1,0 +1,135 @@
+"""What became of jobs, in all states and whoever still knows: stand-ins print what Slurm's commands print."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from torchx.specs import AppState
+
+from components.slurm import jobs
+from components.slurm.errors import SlurmError
+
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the directory of commands on PATH: a controller that knows no job, and no accounting."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", str(directory))
+    install(directory, "squeue", FORGOTTEN)
+    install(directory, "sacct", NO_ACCOUNTS)
+    return directory
+
+
+def install(directory: Path, name: str, text: str) -> None:
+    (directory / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    (directory / name).chmod(0o755)
+
+
+def answer(directory: Path, name: str, *lines: str) -> None:
+    install(directory, name, f"printf '%s\\n' {shlex.join(lines)}" if lines else "true")
+
+
+def submitted(logs: Path, job: str, status: int | None) -> None:
+    (logs / f"{job}.json").write_text(json.dumps({"name": "ddp"}), encoding="utf-8")
+    if status is not None:
+        (logs / f"{job}.exit").write_text(f"{status}\n", encoding="utf-8")
+    for name in ("batch", "0", "1"):
+        (logs / f"{job}-{name}.log").write_text("", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("PENDING", AppState.PENDING),
+        ("CONFIGURING", AppState.PENDING),
+        ("REQUEUED", AppState.PENDING),
+        ("SUSPENDED", AppState.PENDING),
+        ("RUNNING", AppState.RUNNING),
+        ("COMPLETING", AppState.RUNNING),
+        ("COMPLETED", AppState.SUCCEEDED),
+        ("CANCELLED", AppState.CANCELLED),
+        ("FAILED", AppState.FAILED),
+        ("TIMEOUT", AppState.FAILED),
+        ("NODE_FAIL", AppState.FAILED),
+        ("OUT_OF_MEMORY", AppState.FAILED),
+        ("PREEMPTED", AppState.FAILED),
+        ("A_NEW_WORD", AppState.UNKNOWN),
+    ],
+)
+def test_state_of_the_controller_is_told(state: str, expected: AppState, slurm: Path, tmp_path: Path) -> None:
+    answer(slurm, "squeue", f"7|{state}|2|node[1-2]|1|ddp|")
+    assert jobs.find("7", tmp_path) == jobs.Job("7", state, 2, "ddp", "node[1-2]", 1)
+    assert jobs.Job("7", state, 2, "ddp").app_state == expected
+
+
+def test_waiting_job_has_the_most_nodes_that_it_asks_for(slurm: Path, tmp_path: Path) -> None:
+    answer(slurm, "squeue", "7|PENDING|1-4|Priority|0|ddp|")
+    job = jobs.find("7", tmp_path)
+    assert job is not None
+    assert (job.num_nodes, job.detail) == (4, "Priority")
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("CANCELLED by 1000", AppState.CANCELLED), ("COMPLETED", AppState.SUCCEEDED)]
+)
+def test_accounting_tells_of_a_job_that_the_controller_forgot(
+    state: str, expected: AppState, slurm: Path, tmp_path: Path
+) -> None:
+    answer(slurm, "sacct", f"7|{state}|2|ddp")
+    job = jobs.find("7", tmp_path)
+    assert job is not None
+    assert (job.app_state, job.num_nodes, job.name) == (expected, 2, "ddp")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(0, AppState.SUCCEEDED), (3, AppState.FAILED), (None, AppState.CANCELLED)]
+)
+def test_files_tell_of_a_job_that_all_forgot(
+    status: int | None, expected: AppState, slurm: Path, tmp_path: Path
+) -> None:
+    submitted(tmp_path, "7", status)
+    job = jobs.find("7", tmp_path)
+    assert job is not None
+    assert (job.app_state, job.num_nodes, job.name) == (expected, 2, "ddp")
+
+
+def test_machine_without_accounting_command_is_enough(slurm: Path, tmp_path: Path) -> None:
+    (slurm / "sacct").unlink()
+    submitted(tmp_path, "7", 0)
+    job = jobs.find("7", tmp_path)
+    assert job is not None
+    assert job.state == "COMPLETED"
+
+
+@pytest.mark.parametrize("job", ["8", "x", "../7", "7_1", ""])
+def test_unknown_job_is_none(job: str, slurm: Path, tmp_path: Path) -> None:
+    submitted(tmp_path, "7", 0)
+    assert jobs.find(job, tmp_path) is None
+
+
+def test_silent_controller_is_an_error_and_no_end_of_the_job(slurm: Path, tmp_path: Path) -> None:
+    install(slurm, "squeue", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    with pytest.raises(SlurmError, match="Unable to contact slurm controller"):
+        jobs.find("7", tmp_path)
+    with pytest.raises(SlurmError, match="cannot be listed"):
+        jobs.find_all(tmp_path)
+
+
+def test_list_is_by_number_and_the_controller_has_the_last_word(slurm: Path, tmp_path: Path) -> None:
+    answer(slurm, "squeue", "9|RUNNING|2|node[1-2]|1|ddp|", "10|PENDING|1|Resources|0|fsdp|")
+    answer(slurm, "sacct", "9|NODE_FAIL|2|ddp", "8|TIMEOUT|1|ddp", "8.batch|TIMEOUT|1|batch")
+    submitted(tmp_path, "7", 0)
+    submitted(tmp_path, "9", 143)
+    listed = [(job.job_id, job.state) for job in jobs.find_all(tmp_path)]
+    assert listed == [("7", "COMPLETED"), ("8", "TIMEOUT"), ("9", "RUNNING"), ("10", "PENDING")]
+
+
+def test_machine_without_slurm_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match=r"squeue is not on PATH.*login node.*local_cwd"):
+        jobs.find("7", tmp_path)

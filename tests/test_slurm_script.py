@@ -1,0 +1,157 @@
+"""The job that an application becomes: the flags of sbatch and a script that a shell runs."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torchx import specs
+
+from components.slurm.errors import SlurmError
+from components.slurm.script import JobRequest, job_request
+
+HOSTILE = "it's a \"test\", $HOME `id` \\ ü\nsecond line; * %j"
+
+
+def app(*args: str, entrypoint: str = "printf", env: dict[str, str] | None = None, **role: Any) -> specs.AppDef:
+    """Return an application of one role, of one node that asks for nothing."""
+    given = {"name": "job", "num_replicas": 1, "resource": specs.Resource(cpu=0, gpu=0, memMB=0), **role}
+    return specs.AppDef("job", [specs.Role(image="", entrypoint=entrypoint, args=list(args), env=env or {}, **given)])
+
+
+def request(application: specs.AppDef, logs: Path = Path("/logs"), **config: object) -> JobRequest:
+    return job_request(application, config, logs)
+
+
+def run(job: JobRequest, tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a batch script as Slurm would, with stand-ins for its commands: one task of number 1, and a log of calls."""
+    tools = {
+        "scontrol": 'echo "$@" >> "$CALLS"; [ "$2" = hostnames ] && printf "node3\\nnode4\\n"; exit 0',
+        "srun": 'echo "$@" >> "$CALLS"; while [ "$1" != bash ]; do shift; done; SLURM_PROCID=1 "$@"',
+    }
+    for name, text in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    environ = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "CALLS": str(tmp_path / "calls"),
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "node[3-4]",
+        "SLURM_JOB_NUM_NODES": "2",
+        **variables,
+    }
+    return subprocess.run(
+        ["bash"], input=job.script, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+
+def calls(tmp_path: Path) -> str:
+    return (tmp_path / "calls").read_text()
+
+
+def test_nodes_are_one_elastic_allocation_that_outlives_lost_nodes() -> None:
+    command = request(app(num_replicas=4, min_replicas=2)).command
+    assert {"--nodes=2-4", "--no-kill", "--requeue", "--open-mode=append"} <= set(command)
+    assert not any(flag.startswith("--ntasks") for flag in command)
+
+
+def test_job_that_needs_all_its_nodes_ends_with_a_lost_one() -> None:
+    command = request(app(num_replicas=2)).command
+    assert "--nodes=2-2" in command
+    assert "--no-kill" not in command
+
+
+def test_resources_are_those_of_each_node() -> None:
+    command = request(app(resource=specs.Resource(cpu=8, gpu=2, memMB=1000))).command
+    assert {"--cpus-per-task=8", "--mincpus=8", "--mem=1000M", "--gpus-per-node=2"} <= set(command)
+
+
+def test_gpus_by_type_replace_their_number() -> None:
+    command = request(app(resource=specs.Resource(cpu=8, gpu=2, memMB=1000)), gres="gpu:a100:2").command
+    assert "--gres=gpu:a100:2" in command
+    assert not any(flag.startswith("--gpus") for flag in command)
+
+
+def test_options_are_flags_of_their_own_whatever_is_in_them() -> None:
+    command = request(app(), time="10 --nodes=9", account="lab", qos=None).command
+    assert "--time=10 --nodes=9" in command
+    assert "--account=lab" in command
+    assert not any(flag.startswith("--qos") for flag in command)
+
+
+def test_arguments_and_variables_reach_the_task_as_they_are(tmp_path: Path) -> None:
+    code = 'printf "%s|" "$VALUE" "$@"'
+    done = run(request(app("-c", code, "name", HOSTILE, "", entrypoint="bash", env={"VALUE": HOSTILE}), tmp_path), tmp_path)
+    assert done.stdout == f"{HOSTILE}|{HOSTILE}||"
+    assert done.returncode == 0
+
+
+def test_macros_become_the_job_and_the_task_and_the_first_host(tmp_path: Path) -> None:
+    macros = specs.macros
+    application = app(
+        "-c",
+        'echo "${!0}"; echo "$ID $1"',
+        macros.rank0_env,
+        f"replica {macros.replica_id}",
+        entrypoint="bash",
+        env={"ID": f"slurm://x/{macros.app_id}"},
+    )
+    assert run(request(application, tmp_path), tmp_path).stdout == "node3\nslurm://x/7 replica 1\n"
+
+
+def test_task_knows_when_its_job_began(tmp_path: Path) -> None:
+    application = app("-c", 'echo "$SLURM_JOB_START_TIME"', entrypoint="bash")
+    done = run(request(application, tmp_path), tmp_path, SLURM_JOB_START_TIME="5")
+    assert float(done.stdout) > 1e9
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 137, 138])
+def test_end_of_the_tasks_is_the_end_of_the_job(status: int, tmp_path: Path) -> None:
+    done = run(request(app("-c", f"exit {status}", entrypoint="bash", max_retries=5), tmp_path), tmp_path)
+    assert done.returncode == status
+    assert (tmp_path / "7.exit").read_text() == f"{status}\n"
+    assert "requeue" not in calls(tmp_path)
+
+
+def test_tasks_that_were_asked_to_stop_are_queued_again_until_the_limit(tmp_path: Path) -> None:
+    job = request(app("-c", "exit 143", entrypoint="bash", max_retries=2), tmp_path)
+    assert run(job, tmp_path, SLURM_RESTART_COUNT="1").returncode == 143
+    assert calls(tmp_path).splitlines()[-1] == "requeue 7"
+    (tmp_path / "calls").unlink()
+    done = run(job, tmp_path, SLURM_RESTART_COUNT="2")
+    assert "requeue" not in calls(tmp_path)
+    assert "not queued again" in done.stderr
+
+
+def test_first_task_that_ends_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    run(request(app("x"), tmp_path), tmp_path)
+    (step,) = (line for line in calls(tmp_path).splitlines() if "bash -c" in line)
+    assert {"--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--ntasks=2", "--ntasks-per-node=1"} <= set(step.split())
+
+
+def test_percent_signs_of_the_log_directory_are_no_patterns(tmp_path: Path) -> None:
+    logs = tmp_path / "100%j"
+    logs.mkdir()
+    job = request(app("x"), logs)
+    assert f"--output={tmp_path}/100%%j/%j-batch.log" in job.command
+    run(job, tmp_path)
+    assert f"--output={tmp_path}/100%%j/%j-%t.log" in calls(tmp_path)
+
+
+def test_request_reads_as_one_would_type_it() -> None:
+    text = str(request(app("x"), comment="two words"))
+    assert text.startswith("sbatch --parsable ")
+    assert "'--comment=two words'" in text
+    assert text.endswith("SCRIPT")
+
+
+def test_application_of_two_roles_is_refused() -> None:
+    (role,) = app("x").roles
+    with pytest.raises(SlurmError, match="2 roles"):
+        request(specs.AppDef("x", [role, role]))
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "-x", "x" * 65])
+def test_name_that_could_leave_its_place_is_refused(name: str) -> None:
+    with pytest.raises(SlurmError, match=r"name=.* is not a plain name"):
+        request(app("x", name=name))
