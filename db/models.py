@@ -161,8 +161,8 @@ class Step(_OfAttempt, Base):
 
     step: Mapped[int] = mapped_column(primary_key=True)
     t: Mapped[float]
-    epoch: Mapped[int]
-    samples_seen: Mapped[int] = mapped_column(BigInteger)
+    epoch: Mapped[int | None]
+    samples_seen: Mapped[int | None] = mapped_column(BigInteger)
     loss: Mapped[float | None]
     grad_norm: Mapped[float | None]
     learning_rate: Mapped[float | None]

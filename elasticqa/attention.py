@@ -41,9 +41,7 @@ def packed_attention(
         packing: where the features begin and end.
     """
     if not has_flash(query.device, query.dtype):
-        return packed_sdpa(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, packing=packing
-        )
+        return packed_sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, packing=packing)
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     return _flash(query, key, value, packing, dropout, scaling).unsqueeze(0), None
 
@@ -99,12 +97,13 @@ def _padded_sdpa(
     query: Tensor, key: Tensor, value: Tensor, packing: MicroBatch, dropout: float, scaling: float | None
 ) -> Tensor:
     rows, longest = packing.pad_index.shape
-    padded = [
+    padded_query, padded_key, padded_value = (
         x.index_select(0, packing.pad_index.flatten()).unflatten(0, (rows, longest)).transpose(1, 2)
         for x in (query, key, value)
-    ]
+    )
+    mask = packing.mask[:, None, None, :]
     output = F.scaled_dot_product_attention(
-        *padded, attn_mask=packing.mask[:, None, None, :], dropout_p=dropout, scale=scaling
+        padded_query, padded_key, padded_value, attn_mask=mask, dropout_p=dropout, scale=scaling
     )
     return output.transpose(1, 2).flatten(0, 1).index_select(0, packing.unpad_index)
 

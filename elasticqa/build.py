@@ -4,18 +4,24 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
+import torch
+
+from elasticqa.acceleration import accelerate, compile_layers
 from elasticqa.attempt import Attempt
 from elasticqa.batching import StepPlanner
+from elasticqa.capture import CapturedEngine
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import BatchPlan, TrainConfig
-from elasticqa.engine import EagerEngine
+from elasticqa.engine import EagerEngine, Engine
 from elasticqa.evaluation import Evaluator
+from elasticqa.home import home
 from elasticqa.model import QuestionAnswerer
 from elasticqa.optim import Updater, build_optimizer
 from elasticqa.parallel import wrap
 from elasticqa.profiling import NoProfiler, StepProfiler
 from elasticqa.record import Recorder
 from elasticqa.signals import StopRequest
+from elasticqa.squad.features import Features
 from elasticqa.task import Task
 from elasticqa.tensorboard import TensorBoardLog
 from elasticqa.topology import Topology, resolve_precision
@@ -38,9 +44,7 @@ def build_trainer(
     Raises:
         ConfigError: precision or parallelism do not fit the devices.
     """
-    precision = resolve_precision(config.precision, topology.device)
-    model = wrap(answerer, config.parallel, topology, precision)
-    optimizer = build_optimizer(model, config)
+    engine = build_engine(config, topology, plan=plan, features=task.train, answerer=answerer, stack=stack)
     tensorboard = None
     if topology.is_main:
         tensorboard = TensorBoardLog(attempt.directory / "tensorboard")
@@ -51,7 +55,7 @@ def build_trainer(
             features=task.dev,
             examples=task.dev_examples,
             topology=topology,
-            precision=precision,
+            precision=engine.precision,
             max_answer_length=config.max_answer_length,
             run_directory=attempt.directory,
             attempt=attempt.number,
@@ -68,15 +72,7 @@ def build_trainer(
             world_size=topology.world_size,
             micro_batch_size=config.micro_batch_size,
         ),
-        engine=EagerEngine(
-            topology=topology,
-            features=task.train,
-            model=model,
-            optimizer=optimizer,
-            updater=Updater(optimizer, config, precision, topology.device),
-            precision=precision,
-            seed=config.seed,
-        ),
+        engine=engine,
         recorder=Recorder(
             config,
             plan,
@@ -90,6 +86,51 @@ def build_trainer(
         profiler=NoProfiler(),
         stop=stop,
     )
+
+
+def build_engine(
+    config: TrainConfig,
+    topology: Topology,
+    *,
+    plan: BatchPlan,
+    features: Features,
+    answerer: QuestionAnswerer,
+    stack: ExitStack,
+) -> Engine:
+    """Return what runs the steps, the model wrapped; every rank must call this.
+
+    Raises:
+        ConfigError: precision, parallelism or what was asked for to be faster do not fit the devices.
+    """
+    precision = resolve_precision(config.precision, topology.device)
+    acceleration = accelerate(config, topology, answerer.spec, precision, plan.num_steps)
+    if acceleration.is_captured:
+        # A capture needs a stream of its own. Here it is the stream of everything from the wrapping on: DDP's hooks
+        # stay on the stream that they were made on.
+        stack.enter_context(torch.cuda.stream(torch.cuda.Stream(topology.device)))
+    model = wrap(answerer, config.parallel, topology, precision)
+    if acceleration.is_compiled:
+        compile_layers(model, home() / "cache" / "compiled")
+    optimizer = build_optimizer(model, config)
+    eager = EagerEngine(
+        topology=topology,
+        features=features,
+        model=model,
+        optimizer=optimizer,
+        updater=Updater(optimizer, config, precision, topology.device),
+        precision=precision,
+        seed=config.seed,
+    )
+    if not acceleration.is_captured:
+        return eager
+    captured = CapturedEngine(
+        eager,
+        global_batch_size=plan.global_batch_size,
+        micro_batch_size=config.micro_batch_size,
+        max_length=config.max_length,
+    )
+    stack.callback(captured.close)
+    return captured
 
 
 def restore(trainer: Trainer) -> str | None:
@@ -127,6 +168,9 @@ def setup_facts(
     trainer: Trainer, task: Task, answerer: QuestionAnswerer, attempt: Attempt, resumed_from: str | None
 ) -> dict[str, Any]:
     """Return the journal's `setup` line."""
+    acceleration = accelerate(
+        trainer.config, trainer.topology, answerer.spec, trainer.engine.precision, trainer.plan.num_steps
+    )
     return {
         "dataset": task.facts,
         "model": {
@@ -140,6 +184,8 @@ def setup_facts(
         "start_step": trainer.step,
         "resumed_from": resumed_from,
         "precision": trainer.engine.precision,
-        "attention": "packed" if answerer.spec.is_packed else "padded",
+        "attention": acceleration.attention,
+        "is_compiled": acceleration.is_compiled,
+        "is_captured": acceleration.is_captured,
         "setup_time_s": time.time() - attempt.started_at,
     }

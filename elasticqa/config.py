@@ -8,10 +8,20 @@ from elasticqa.errors import ConfigError
 
 Parallel = Literal["none", "ddp", "fsdp"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-Attention = Literal["auto", "packed", "padded"]
+Attention = Literal["auto", "packed", "sdpa", "padded"]
 
 HARMLESS_FIELDS = frozenset(
-    {"name", "resume", "log_every_s", "checkpoint_every_steps", "keep_checkpoints", "eval_every_steps", "profile"}
+    {
+        "name",
+        "resume",
+        "log_every_s",
+        "checkpoint_every_steps",
+        "keep_checkpoints",
+        "eval_every_steps",
+        "profile",
+        "compile",
+        "cuda_graphs",
+    }
 )
 """Fields that may change on resume: they do not alter what is learned from which features."""
 
@@ -41,7 +51,11 @@ class TrainConfig:
     precision: Precision = "auto"
     """`auto`: bf16 where the device has it, else fp16; fp32 on a CPU."""
     attention: Attention = "auto"
-    """`packed` removes padding (BERT family); `auto` packs where the model can be packed."""
+    """`packed` removes padding (BERT family); `sdpa` too, without the flash kernel; `auto` packs where it can."""
+    compile: bool | None = None
+    """Compile the encoder's layers; unset: where it pays (flash kernel, at least 500 steps)."""
+    cuda_graphs: bool | None = None
+    """Replay whole steps as CUDA graphs; unset: where it pays (flash kernel, not FSDP)."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more work."""
     epochs: int = 1

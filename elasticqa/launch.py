@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 
@@ -152,10 +153,14 @@ def main(argv: Sequence[str]) -> int:
     except (ConfigError, DataError, HomeError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
         return EXIT_BAD_REQUEST
+    _become(command, environ, launch.nproc_per_node if launch else 1)
+
+
+def _become(command: list[str], environ: dict[str, str], num_processes: int) -> NoReturn:
+    """Replace this process by the command, whose processes share the CPUs of this node."""
     # A returning agent must find the store where the new round says it is: torch 2.13 does not tell it the new place.
     environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    num_threads = max(1, len(os.sched_getaffinity(0)) // (launch.nproc_per_node if launch else 1))
-    environ.setdefault("OMP_NUM_THREADS", str(num_threads))
+    environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // num_processes)))
     sys.stdout.flush()
     os.execve(command[0], command, environ)
 

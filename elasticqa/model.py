@@ -1,15 +1,19 @@
 """The encoder with its question-answering head, on packed or padded batches alike."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForQuestionAnswering, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from elasticqa.attention import PACKED
+from elasticqa.attention import PACKED, PACKED_SDPA
 from elasticqa.batching import MicroBatch
 from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
@@ -28,6 +32,9 @@ _DROPOUT_FIELDS = (
     "qa_dropout",
     "classifier_dropout",
 )
+
+# What is said of files that are absent, damaged, or of other shapes than their configuration says.
+_LOAD_ERRORS = (OSError, KeyError, ValueError, RuntimeError, SafetensorError, UnpicklingError)
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,9 @@ class ModelSpec:
             ConfigError: packing was asked for and the model cannot be packed.
         """
         model_type = str(model_config.model_type)
-        if attention == "packed" and model_type not in PACKABLE:
+        if attention in ("packed", "sdpa") and model_type not in PACKABLE:
             raise ConfigError(
-                f"attention='packed' does not fit a model of type {model_type!r}: it can be packed for "
+                f"attention={attention!r} does not fit a model of type {model_type!r}: it can be packed for "
                 f"{', '.join(sorted(PACKABLE))}; use --attention padded"
             )
         pad_token_id = getattr(model_config, "pad_token_id", None) or 0
@@ -83,12 +90,11 @@ def load_model(path: str | Path, config: TrainConfig) -> tuple[nn.Module, ModelS
             path,
             config=model_config,
             dtype=torch.float32,
-            attn_implementation=PACKED if spec.is_packed else "sdpa",
+            attn_implementation=_implementation(spec, config),
         )
-        if config.activation_checkpointing:
-            # Not reentrant: it keeps keyword arguments and works under DDP and FSDP; dropout is drawn again alike.
-            model.gradient_checkpointing_enable({"use_reentrant": False})
-    except (OSError, KeyError, ValueError) as error:
+    except ConfigError:
+        raise
+    except _LOAD_ERRORS as error:
         raise ConfigError(
             f"model={config.model!r} cannot be loaded for question answering: {_first_line(error)}; "
             "give a directory or hub name of an encoder that AutoModelForQuestionAnswering knows"
@@ -99,7 +105,43 @@ def load_model(path: str | Path, config: TrainConfig) -> tuple[nn.Module, ModelS
             f"max_length={config.max_length} is longer than model={config.model!r} has positions: "
             f"at most {longest - spec.first_position}; lower --max-length"
         )
+    if config.activation_checkpointing:
+        recompute_layers(model)
     return model, spec
+
+
+def encoder_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the encoder's layers: the modules of its longest list.
+
+    Raises:
+        ConfigError: the model has no list of layers.
+    """
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
+    if not stacks:
+        raise ConfigError(
+            "this model has no list of layers, so that it can be neither sharded by layer nor recomputed by layer: "
+            "use ddp, without --activation-checkpointing"
+        )
+    return list(max(stacks, key=len))
+
+
+def recompute_layers(model: nn.Module) -> None:
+    """Let each layer of the encoder keep its inputs only and run again in the backward pass, with equal dropout.
+
+    Around ``forward``, so that hooks of the layer (FSDP gathers parameters in them) stay outside, and without
+    reentering autograd, which keyword arguments and DDP need.
+
+    Raises:
+        ConfigError: the model has no list of layers.
+    """
+    for layer in encoder_layers(model):
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)  # type: ignore[method-assign]
+
+
+def _implementation(spec: ModelSpec, config: TrainConfig) -> str:
+    if not spec.is_packed:
+        return "sdpa"
+    return PACKED_SDPA if config.attention == "sdpa" else PACKED
 
 
 def _first_line(error: BaseException) -> str:

@@ -61,6 +61,13 @@ class Updater:
             return {"scale": self.scale, "growth": self._growth}
         return {"scale": torch.full_like(self.scale, INITIAL_LOSS_SCALE), "growth": torch.zeros_like(self._growth)}
 
+    def make_state(self) -> None:
+        """Make the state that AdamW makes in its first step, without an update; gradients must be there."""
+        gradients = [p.grad for p in self._parameters() if p.grad is not None]
+        self._optimizer.grad_scale = None  # type: ignore[attr-defined]
+        self._optimizer.found_inf = _like(gradients, torch.ones_like(self.scale))  # type: ignore[attr-defined]
+        self._optimizer.step()
+
     def step(self, learning_rate: float | Tensor, loss: Tensor) -> Tensor:
         """Apply the update and return the gradient norm before clipping, a scalar on the device.
 

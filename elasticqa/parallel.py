@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from elasticqa.config import Parallel, Precision
 from elasticqa.errors import ConfigError
+from elasticqa.model import encoder_layers
 from elasticqa.topology import Topology
 
 DTYPES: dict[Precision, torch.dtype] = {
@@ -61,20 +62,6 @@ def _shard(model: nn.Module, topology: Topology, precision: Precision) -> nn.Mod
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     return model
-
-
-def encoder_layers(model: nn.Module) -> list[nn.Module]:
-    """Return the encoder's layers: the modules of its longest list.
-
-    Raises:
-        ConfigError: the model has no list of layers.
-    """
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
-    if not stacks:
-        raise ConfigError(
-            "parallel='fsdp' found no list of layers in this model: its memory cannot be sharded by layer; use ddp"
-        )
-    return list(max(stacks, key=len))
 
 
 def set_gradient_sync(model: nn.Module, is_last: bool) -> None:

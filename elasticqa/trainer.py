@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from elasticqa.batching import StepPlan, StepPlanner
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import BatchPlan, TrainConfig
-from elasticqa.engine import EagerEngine
+from elasticqa.engine import Engine
 from elasticqa.metrics import Evaluation, StepMetrics
 from elasticqa.optim import learning_rate_at
 from elasticqa.profiling import NoProfiler, ProfileError, StepProfiler
@@ -62,7 +62,7 @@ class Trainer:
     topology: Topology
     plan: BatchPlan
     planner: StepPlanner
-    engine: EagerEngine
+    engine: Engine
     recorder: Recorder
     checkpointer: Checkpointer
     evaluate: Callable[[nn.Module, int], Evaluation | None] | None
@@ -77,6 +77,7 @@ class Trainer:
     _steps_here: int = field(init=False, default=0)
     _clock: float = field(init=False, default=0.0)
     _stop_agreed: bool = field(init=False, default=False)
+    _is_slowed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         """Keep the losses of one epoch, whose mean is the final loss."""
@@ -144,6 +145,7 @@ class Trainer:
         self.step += 1
         self.recorder.fed(self.step, output.fed_ids)
         self._steps_here += 1
+        self._is_slowed |= output.is_warmup
         is_warmup = self._steps_here <= WARMUP_STEPS or self.profiler.is_tracing
         on_host, is_copied = _send(output.figures)
         self._pending.append(_Pending(on_host, is_copied, plan, learning_rate, output.data_time_s, is_warmup))
@@ -158,6 +160,8 @@ class Trainer:
             now = time.perf_counter()
             step_time_s, self._clock = now - self._clock, now
             metrics = self._metrics(pending, loss, norm, step_time_s)
+            # What a later step compiled or captured on the host lies in the time that passed until this reading.
+            self._is_slowed = False
             self.train_time_s += step_time_s
             self.last_losses.append(loss)
             self.recorder.step(metrics)
@@ -182,7 +186,7 @@ class Trainer:
             num_tokens=plan.num_tokens,
             num_padded_tokens=plan.num_features * self.config.max_length,
             peak_memory_bytes=self.peak_memory_bytes(),
-            is_warmup=pending.is_warmup,
+            is_warmup=pending.is_warmup or self._is_slowed,
         )
 
     def _profile(self) -> None:

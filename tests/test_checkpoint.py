@@ -74,6 +74,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["none-1", "ddp-2", "fsdp-3"])
 @pytest.mark.parametrize(("parallel", "world_size"), [("none", 1), ("ddp", 3), ("fsdp", 2)])
 def test_training_goes_on_at_another_world_size_and_strategy(
@@ -251,6 +252,7 @@ def save_beyond_the_limit(topology: Topology, directory: Path, limit: int) -> tu
     return problem, names(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize("limit", [0, 20_000])
 def test_save_without_room_fails_on_every_rank_and_leaves_nothing(world_size: int, limit: int, tmp_path: Path) -> None:
@@ -272,6 +274,7 @@ def save_into_a_file(topology: Topology, directory: Path) -> str:
     return "saved"
 
 
+@pytest.mark.slow
 def test_directory_that_cannot_be_made_fails_on_every_rank(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     for problem in run_on_ranks(2, save_into_a_file, tmp_path / "file" / "checkpoints"):

@@ -138,9 +138,7 @@ def test_good_request_becomes_the_command_that_trains(
     stand_in.write_text(f"#!{sys.executable}\n{code}\n", encoding="utf-8")
     stand_in.chmod(0o755)
     flags = [f"--model={tiny_model}", f"--dataset={tiny_squad}", "--max-length=160", "--doc-stride=32", "--seed=3"]
-    start = (
-        "import sys; from elasticqa.launch import main; sys.executable = sys.argv[1]; sys.exit(main(sys.argv[2:]))"
-    )
+    start = "import sys; from elasticqa.launch import main; sys.executable = sys.argv[1]; sys.exit(main(sys.argv[2:]))"
     environ = training.environment(tmp_path / "home", TORCHX_JOB_ID="local_cwd://torchx/x", SLURM_JOB_ID="7")
     environ.pop("OMP_NUM_THREADS")
     done = subprocess.run(

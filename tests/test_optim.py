@@ -121,6 +121,7 @@ def losses_of_weights(model: nn.Module) -> list[float]:
     return [float((p.to_local() if hasattr(p, "to_local") else p).double().sum()) for p in model.parameters()]
 
 
+@pytest.mark.slow
 def test_gradient_of_one_rank_that_is_not_finite_skips_the_update_on_all() -> None:
     for before, after in run_on_ranks(2, bad_step, "fsdp"):
         assert after == before
@@ -142,6 +143,7 @@ def last_bias(model: nn.Module) -> str:
     return [name for name, _ in model.named_parameters() if name.endswith("qa_outputs.bias")][0]
 
 
+@pytest.mark.slow
 def test_loss_of_one_rank_that_is_not_finite_skips_the_update_on_all() -> None:
     assert run_on_ranks(2, spoiled_loss, "ddp") == [True, True]
 

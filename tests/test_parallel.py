@@ -9,8 +9,8 @@ from torch import nn
 from elasticqa.batching import pack
 from elasticqa.config import Parallel
 from elasticqa.errors import ConfigError
-from elasticqa.model import feature_losses
-from elasticqa.parallel import encoder_layers, local_parameter_bytes, set_gradient_sync, wrap
+from elasticqa.model import encoder_layers, feature_losses, recompute_layers
+from elasticqa.parallel import local_parameter_bytes, set_gradient_sync, wrap
 from elasticqa.topology import Topology
 from tests.engines import FEATURES, engine, losses
 from tests.ranks import run_on_ranks
@@ -23,6 +23,7 @@ def training_losses(topology: Topology, parallel: Parallel) -> list[float]:
     return losses(engine(topology, parallel), range(4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("parallel", "world_size"), [("ddp", 2), ("ddp", 3), ("fsdp", 1), ("fsdp", 2), ("fsdp", 3)])
 def test_losses_equal_those_of_one_process(parallel: Parallel, world_size: int) -> None:
     expected = training_losses(ALONE, "none")
@@ -42,6 +43,7 @@ def bytes_while_training(topology: Topology, parallel: Parallel) -> list[int]:
     return sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_sharded_rank_holds_its_part_of_parameters_and_moments(world_size: int) -> None:
     whole = local_parameter_bytes(tiny("bert", "packed"))
@@ -50,6 +52,7 @@ def test_sharded_rank_holds_its_part_of_parameters_and_moments(world_size: int) 
     assert [sum(sizes) for sizes in zip(*ranks, strict=True)] == [whole] * 3
 
 
+@pytest.mark.slow
 def test_replicated_rank_holds_everything() -> None:
     whole = local_parameter_bytes(tiny("bert", "packed"))
     assert run_on_ranks(2, bytes_while_training, "ddp") == [[whole] * 3] * 2
@@ -69,6 +72,7 @@ def refusal(topology: Topology, parallel: Parallel) -> str:
     return "wrapped"
 
 
+@pytest.mark.slow
 def test_strategy_that_does_not_fit_the_processes_is_refused() -> None:
     assert "parallel='fsdp' needs a process group" in refusal(ALONE, "fsdp")
     for message in run_on_ranks(2, refusal, "none"):
@@ -94,6 +98,7 @@ def gradients_of_two_passes(topology: Topology) -> list[float]:
     return gradients
 
 
+@pytest.mark.slow
 def test_gradients_are_exchanged_in_the_last_micro_batch_only() -> None:
     assert run_on_ranks(2, gradients_of_two_passes) == [[1.0, 3.0], [2.0, 3.0]]
 
@@ -104,12 +109,11 @@ def checkpointed_gradients(topology: Topology, parallel: Parallel, attention: st
     for is_on in (False, True):
         model = tiny("bert", attention)
         bare: Any = model.model
-        bare.config.hidden_dropout_prob = bare.config.attention_probs_dropout_prob = 0.3
         for module in bare.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.3
         if is_on:
-            bare.gradient_checkpointing_enable({"use_reentrant": False})
+            recompute_layers(bare)
         wrapped = wrap(model, parallel, topology, "fp32").train()
         runs = 0
 
@@ -131,6 +135,7 @@ def checkpointed_gradients(topology: Topology, parallel: Parallel, attention: st
     return [(a, b, many - few) for a, b in zip(plain, recomputed, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["packed", "padded"])
 @pytest.mark.parametrize(("parallel", "world_size"), [("ddp", 1), ("ddp", 2), ("fsdp", 2)])
 def test_activation_checkpointing_recomputes_layers_with_equal_dropout(

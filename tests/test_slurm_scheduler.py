@@ -49,7 +49,9 @@ def test_submitted_job_is_known_by_its_number(slurm: Path, scheduler: SlurmSched
 
 def test_refusal_of_sbatch_is_told_with_what_was_asked(slurm: Path, scheduler: SlurmScheduler) -> None:
     install(slurm, "sbatch", "echo 'sbatch: error: invalid partition specified: nope' >&2; exit 1")
-    with pytest.raises(SlurmError, match=r"sbatch refuses the job: invalid partition.*\.torchxconfig.*--partition=nope"):
+    with pytest.raises(
+        SlurmError, match=r"sbatch refuses the job: invalid partition.*\.torchxconfig.*--partition=nope"
+    ):
         scheduler.submit(APP, {"partition": "nope"})
     assert list(scheduler.logs.iterdir()) == []
 
@@ -92,7 +94,7 @@ def test_job_that_nobody_knows_does_not_exist_and_is_not_cancelled(slurm: Path, 
 def test_refused_cancel_is_told(slurm: Path, scheduler: SlurmScheduler) -> None:
     answer(slurm, "squeue", "7|RUNNING|2|node[1-2]|3|ddp|")
     install(slurm, "scancel", "echo 'scancel: error: Access/permission denied' >&2; exit 1")
-    with pytest.raises(SlurmError, match="job 7 cannot be cancelled: .*permission denied"):
+    with pytest.raises(SlurmError, match=r"job 7 cannot be cancelled: .*permission denied"):
         scheduler.cancel("7")
 
 
@@ -121,13 +123,9 @@ def test_followed_log_ends_with_the_job_and_has_its_last_lines(slurm: Path, sche
     path = scheduler.logs / "7-0.log"
     path.write_text("one\nun", encoding="utf-8")
     # The job writes while it is asked about for the first time, and is over at the second.
-    more = f"printf 'finished\\nlast' >> '{path}'; printf '7|RUNNING|1|n|0|job|\\n'; rm \"$0\""
-    install(slurm, "squeue", more)
-    lines = scheduler.log_iter("7", "job", should_tail=True)
-    seen = []
-    for line in lines:
-        seen.append(line)
-        install(slurm, "squeue", FORGOTTEN)
+    first = f"printf 'finished\\nlast' >> '{path}'; printf '7|RUNNING|1|n|0|job|\\n'; : > \"$0.asked\""
+    install(slurm, "squeue", f'if [ -e "$0.asked" ]; then {FORGOTTEN}; fi; {first}')
+    seen = list(scheduler.log_iter("7", "job", should_tail=True))
     assert seen == ["one\n", "unfinished\n", "last"]
 
 

@@ -10,7 +10,7 @@ from torchx import specs
 from components.slurm.errors import SlurmError
 from components.slurm.script import JobRequest, job_request
 
-HOSTILE = "it's a \"test\", $HOME `id` \\ ü\nsecond line; * %j"
+HOSTILE = 'it\'s a "test", $HOME `id` \\ ü\nsecond line; * %j'
 
 
 def app(*args: str, entrypoint: str = "printf", env: dict[str, str] | None = None, **role: Any) -> specs.AppDef:
@@ -81,7 +81,9 @@ def test_options_are_flags_of_their_own_whatever_is_in_them() -> None:
 
 def test_arguments_and_variables_reach_the_task_as_they_are(tmp_path: Path) -> None:
     code = 'printf "%s|" "$VALUE" "$@"'
-    done = run(request(app("-c", code, "name", HOSTILE, "", entrypoint="bash", env={"VALUE": HOSTILE}), tmp_path), tmp_path)
+    done = run(
+        request(app("-c", code, "name", HOSTILE, "", entrypoint="bash", env={"VALUE": HOSTILE}), tmp_path), tmp_path
+    )
     assert done.stdout == f"{HOSTILE}|{HOSTILE}||"
     assert done.returncode == 0
 

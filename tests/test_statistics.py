@@ -45,6 +45,21 @@ def test_median_interval_of_less_than_six_values_does_not_exist(num_values: int)
     assert statistics.median_interval([1.0] * num_values) is None
 
 
+def test_median_interval_of_thousands_is_near_the_normal_one() -> None:
+    interval = statistics.median_interval(np.arange(2000.0))
+    assert interval is not None
+    # The median of n values lies within 1.96 * sqrt(n) / 2 ranks of the middle with 95%.
+    assert interval.low == pytest.approx(1000 - 1.96 * 2000**0.5 / 2, abs=2)
+    assert interval.low + interval.high == 1999
+
+
+def test_ratio_interval_of_thousands_needs_little_memory_and_is_narrow() -> None:
+    values = np.linspace(90.0, 110.0, 1001)
+    interval = statistics.ratio_interval(values, values / 2)
+    assert interval is not None
+    assert 1.95 < interval.low < 2.0 < interval.high < 2.05
+
+
 def test_ratio_interval_is_reproducible_and_encloses_the_ratio() -> None:
     slow, fast = [100.0, 104.0, 97.0, 101.0, 99.0], [50.0, 51.0, 49.0, 52.0, 48.5]
     interval = statistics.ratio_interval(slow, fast)

@@ -77,6 +77,7 @@ def collectives(topology: Topology) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_ranks_exchange_values() -> None:
     main, *others = run_on_ranks(3, collectives)
     expected = {"broadcast": "of 0", "first": 1, "none": None, "sum": 3.0, "on_main": 0}
@@ -100,6 +101,7 @@ def refused_on_main(topology: Topology) -> str:
     return "went on"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_refusal_of_the_main_rank_is_raised_on_every_rank(world_size: int) -> None:
     assert run_on_ranks(world_size, refused_on_main) == ["refused by rank 0"] * world_size

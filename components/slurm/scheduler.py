@@ -96,7 +96,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         if done.returncode != 0:
             raise SlurmError(f"job {app_id} cannot be cancelled: {done.stderr.strip()}")
 
-    def log_iter(  # noqa: PLR0913 # the signature is TorchX's
+    def log_iter(  # noqa: PLR0917 # the signature is TorchX's
         self,
         app_id: str,
         role_name: str,
@@ -121,7 +121,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         is_over = not should_tail
         while not path.exists():
             if is_over:
-                yield f"job {app_id} has written no {path}; what Slurm says may be in {path.parent}/{app_id}-batch.log\n"
+                yield f"job {app_id} has written no {path}; see {path.parent}/{app_id}-batch.log\n"
                 return
             is_over = self._is_over(app_id)
             time.sleep(POLL_INTERVAL_S)

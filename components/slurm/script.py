@@ -24,7 +24,7 @@ _SCRIPT = """\
 logs={logs}
 task={task}
 rm -f "$logs/$SLURM_JOB_ID.exit"
-# Older versions of Slurm do not tell the time, newer ones whole seconds: before the submission, for a job that starts at once.
+# Older versions of Slurm do not tell the time, and newer ones cut it to whole seconds, which may be before the submission.
 SLURM_JOB_START_TIME=$(date +%s.%N)
 export SLURM_JOB_START_TIME
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -39,7 +39,7 @@ if [[ $status == {asked_to_stop} ]]; then
     if [[ ${{SLURM_RESTART_COUNT:-0}} -lt {max_retries} ]]; then
         scontrol requeue "$SLURM_JOB_ID"
     else
-        echo "not queued again: the job has been started ${{SLURM_RESTART_COUNT:-0}} times anew, and its limit is {max_retries}" >&2
+        echo "not queued again: the job has been started anew ${{SLURM_RESTART_COUNT:-0}} times of {max_retries}" >&2
     fi
 fi
 exit "$status"

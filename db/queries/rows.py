@@ -127,8 +127,8 @@ class StepRow:
     attempt: int
     step: int
     t: float
-    epoch: int
-    samples_seen: int
+    epoch: int | None
+    samples_seen: int | None
     loss: float | None
     grad_norm: float | None
     learning_rate: float | None

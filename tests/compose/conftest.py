@@ -87,6 +87,8 @@ def engine_environ() -> Iterator[Mapping[str, str]]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [
+                # Ends with the tests, even when they are killed.
+                *("setpriv", "--pdeathsig", "TERM"),
                 "dockerd",
                 f"--host={environ['DOCKER_HOST']}",
                 f"--data-root={folder / 'data'}",

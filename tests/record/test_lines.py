@@ -41,7 +41,7 @@ from tests.record.rows import of_runs, the_run
         (b'{"n": 2, "t": 1.0, "kind": "attempt"}', "second attempt"),
         (numbered([step_line(1, step=2**31)], 2).strip(), "has step=2147483648"),
         (numbered([step_line(1, step=True)], 2).strip(), "has step=True"),
-        (numbered([step_line(1, epoch=None)], 2).strip(), "has no epoch"),
+        (numbered([step_line(1, step=None)], 2).strip(), "has no step"),
         (numbered([step_line(1, loss="low")], 2).strip(), "has loss='low'"),
         (numbered([step_line(1, is_warmup=1)], 2).strip(), "has is_warmup=1"),
         (numbered([step_line(1, loss=10**400)], 2).strip(), "has loss=1000"),

@@ -70,7 +70,18 @@ def test_elastic_job_takes_all_free_nodes_and_starts_with_the_fewest(lab: Lab, s
 
 
 def test_failed_task_is_a_failed_job_and_the_other_task_lives_on(lab: Lab, scheduler: SlurmScheduler) -> None:
-    code = "import os, sys, time; own = int(os.environ['SLURM_PROCID']); time.sleep(2 * own); print(own); sys.exit(3 - 3 * own)"
+    # The second task waits for the end of the first.
+    code = f"""
+import os, pathlib, sys, time
+mark, own = pathlib.Path({str(lab.home / "mark")!r}), int(os.environ["SLURM_PROCID"])
+if own == 0:
+    mark.touch()
+while not mark.exists():
+    time.sleep(0.1)
+time.sleep(own)
+print(own)
+sys.exit(3 - 3 * own)
+"""
     job = scheduler.submit(app("-c", code), {})
     lab.wait(job, "FAILED")
     assert [list(scheduler.log_iter(job, "tell", node)) for node in (0, 1)] == [["0\n"], ["1\n"]]

@@ -1,0 +1,122 @@
+"""Whole training steps as CUDA graphs, one for each size of a share: the host only says which one runs next."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+
+from elasticqa.batching import StepPlan
+from elasticqa.engine import EagerEngine, StepOutput
+from elasticqa.parallel import set_gradient_sync
+from elasticqa.rng import seed_step
+from elasticqa.static_batch import BatchSize, StaticBatch, fill, token_quantum
+
+FIRST_PASSES = 12
+"""Passes before the first capture: DDP times its first ten on the device, which a capture forbids."""
+PASSES = 2
+"""Passes before any other capture: libraries allocate and compile in the first."""
+
+
+@dataclass(frozen=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    batch: StaticBatch
+    figures: Tensor
+
+
+class CapturedEngine:
+    """Replays steps of packed batches; a step that has no graph runs eagerly.
+
+    Without a graph are steps of several micro-batches, and the last of an epoch where it is smaller than the others.
+    The current stream must be the one that the model was wrapped on, and not the default stream.
+    """
+
+    def __init__(self, eager: EagerEngine, *, global_batch_size: int, micro_batch_size: int, max_length: int) -> None:
+        self.model = eager.model
+        self.optimizer = eager.optimizer
+        self.updater = eager.updater
+        self.precision = eager.precision
+        self._eager = eager
+        self._topology = eager.topology
+        self._global_batch_size = global_batch_size
+        self._micro_batch_size = micro_batch_size
+        self._max_length = max_length
+        deviation = float(eager.features.lengths.std())
+        self._quantum = token_quantum(deviation, global_batch_size, self._topology.world_size)
+        self._learning_rate = torch.zeros((), device=self._topology.device)
+        self._captured: dict[int, _Captured] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def prime(self, step: int) -> None:
+        """Prepare for the first step, numbered from 0; every rank must call this."""
+        self._eager.prime(step)
+
+    def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
+        """Start one step; every rank must call this."""
+        if len(plan.micro_batches) > 1 or plan.num_features < self._global_batch_size:
+            return self._eager.run(plan, learning_rate, wants_stop=wants_stop)
+        (indices,) = plan.micro_batches
+        # All ranks replay the size of the largest share: their graphs hold the same exchange of gradients.
+        num_tokens = -(-plan.max_share_tokens // self._quantum) * self._quantum
+        began = time.perf_counter()
+        size = BatchSize.of(num_tokens, self._micro_batch_size, self._max_length)
+        content = fill(self._eager.features, indices, size, plan.num_features, wants_stop=wants_stop)
+        data_time_s = time.perf_counter() - began
+        is_new = num_tokens not in self._captured
+        if is_new:
+            self._captured[num_tokens] = self._capture(size, content)
+        captured = self._captured[num_tokens]
+        captured.batch.load(content)
+        self._learning_rate.fill_(learning_rate)
+        # A replay draws from the generator's state of now, as an eager step does.
+        seed_step(self._eager.seed, plan.step, self._topology.rank)
+        captured.graph.replay()
+        return StepOutput(captured.figures, indices.tolist(), data_time_s, is_warmup=is_new)
+
+    def close(self) -> None:
+        """Free the graphs, before the process group goes: it waits for graphs that hold its communicator."""
+        torch.cuda.synchronize(self._topology.device)
+        for captured in self._captured.values():
+            captured.graph.reset()
+        self._captured.clear()
+
+    def _capture(self, size: BatchSize, content: Tensor) -> _Captured:
+        """Return the graph of a step of the size; weights and state of the optimizer stay as they are."""
+        batch = StaticBatch(size, self._topology.device)
+        batch.load(content)
+        set_gradient_sync(self.model, is_last=True)
+        for _ in range(PASSES if self._captured else FIRST_PASSES):
+            self.optimizer.zero_grad()
+            micro_batch, num_features, _ = batch.views()
+            self._eager.backward(micro_batch, num_features)
+        self.updater.make_state()
+        self.optimizer.zero_grad()
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.current_stream(self._topology.device)
+        # Other threads (NCCL's watchdog, the profiler) may call CUDA meanwhile.
+        with (
+            _capturable(self.optimizer),
+            torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
+        ):
+            micro_batch, num_features, wants_stop = batch.views()
+            loss = self._eager.backward(micro_batch, num_features)
+            figures = self._eager.update(loss, wants_stop, self._learning_rate)
+        return _Captured(graph, batch, figures)
+
+
+@contextmanager
+def _capturable(optimizer: AdamW) -> Iterator[None]:
+    """Let the optimizer be captured; a checkpoint has the same form with and without capture."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["capturable"] = False
+            group["lr"] = rate
