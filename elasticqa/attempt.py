@@ -113,9 +113,7 @@ def _first_line(config: TrainConfig, topology: Topology, run_id: str, number: in
     }
 
 
-def write_end(
-    attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **figures: Any
-) -> dict[str, Any]:
+def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **figures: Any) -> dict[str, Any]:
     """Write the attempt's last line (on the rank that has a journal) and return its fields.
 
     Args:

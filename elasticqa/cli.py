@@ -40,16 +40,8 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit status: 0, or 2 for a wrong request, said in one line."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(usage())
-        return 0
-    name, rest = arguments[0], arguments[1:]
-    if name not in COMMANDS:
-        sys.stderr.write(f"elasticqa: {name!r} is no command: use one of {', '.join(COMMANDS)}\n")
-        return 2
     try:
-        status: int = importlib.import_module(COMMANDS[name][0]).main(rest)
+        status = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of a pipe (head, less) went away; nothing is wrong, and nothing more can be written.
@@ -57,6 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    return status
+
+
+def _run(arguments: Sequence[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(usage())
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        sys.stderr.write(f"elasticqa: {name!r} is no command: use one of {', '.join(COMMANDS)}\n")
+        return 2
+    status: int = importlib.import_module(COMMANDS[name][0]).main(rest)
     return status
 
 

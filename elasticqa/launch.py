@@ -153,7 +153,7 @@ def main(argv: Sequence[str]) -> int:
     except (ConfigError, DataError, HomeError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
         return EXIT_BAD_REQUEST
-    _become(command, environ, launch.nproc_per_node if launch else 1)
+    return _become(command, environ, launch.nproc_per_node if launch else 1)
 
 
 def _become(command: list[str], environ: dict[str, str], num_processes: int) -> NoReturn:

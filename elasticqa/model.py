@@ -168,9 +168,7 @@ class QuestionAnswerer(nn.Module):
         6 per parameter that multiplies every token (Kaplan et al. 2020, arXiv:2001.08361, table 1): embedding
         tables are looked up, not multiplied.
         """
-        embeddings = sum(
-            module.weight.numel() for module in self.modules() if isinstance(module, nn.Embedding)
-        )
+        embeddings = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Embedding))
         return 6 * (self.num_parameters - embeddings)
 
     def forward(self, batch: MicroBatch) -> Tensor:

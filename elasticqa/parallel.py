@@ -49,9 +49,7 @@ def wrap(model: nn.Module, parallel: Parallel, topology: Topology, precision: Pr
 
 def _shard(model: nn.Module, topology: Topology, precision: Precision) -> nn.Module:
     if not topology.is_distributed:
-        raise ConfigError(
-            "parallel='fsdp' needs a process group: start it with the component fsdp or with torchrun"
-        )
+        raise ConfigError("parallel='fsdp' needs a process group: start it with the component fsdp or with torchrun")
     mesh = init_device_mesh(topology.device.type, (topology.world_size,))
     # Parameters are gathered in the compute dtype (half the bytes), gradients are summed in fp32.
     policy = MixedPrecisionPolicy(

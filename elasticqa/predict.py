@@ -79,8 +79,13 @@ def _config(directory: Path, max_length: int | None, doc_stride: int | None) -> 
     longest = getattr(model_config, "max_position_embeddings", None)
     if not lengths and longest is not None:
         room = longest - ModelSpec.of(model_config, "auto").first_position
-        lengths = {"max_length": min(TrainConfig.max_length, room), "doc_stride": min(TrainConfig.doc_stride, room // 3)}
-    asked = {name: value for name, value in (("max_length", max_length), ("doc_stride", doc_stride)) if value is not None}
+        lengths = {
+            "max_length": min(TrainConfig.max_length, room),
+            "doc_stride": min(TrainConfig.doc_stride, room // 3),
+        }
+    asked = {
+        name: value for name, value in (("max_length", max_length), ("doc_stride", doc_stride)) if value is not None
+    }
     return TrainConfig(model=str(directory), **{**lengths, **asked})
 
 

@@ -1,5 +1,6 @@
 """What a rank says of its run: to the journal, to TensorBoard and to whoever watches the terminal."""
 
+import math
 import sys
 import time
 from dataclasses import asdict
@@ -30,7 +31,7 @@ class Recorder:
         self._tensorboard = tensorboard
         self._fed_log = fed_log
         self._is_main = is_main
-        self._said_at = 0.0
+        self._said_at = -math.inf
         self._recent: list[StepMetrics] = []
         self.evaluations: list[Evaluation] = []
         """Of this attempt, in order."""

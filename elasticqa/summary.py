@@ -26,9 +26,7 @@ def opening(config: TrainConfig, topology: Topology, setup: dict[str, Any], atte
     return "\n".join(lines)
 
 
-def closing(
-    attempt: Attempt, end: dict[str, Any], evaluations: list[Evaluation], ingest_problem: str | None
-) -> str:
+def closing(attempt: Attempt, end: dict[str, Any], evaluations: list[Evaluation], ingest_problem: str | None) -> str:
     """Return how a run went, where everything lies, and how to look at it."""
     directory = attempt.directory
     lines = [
@@ -39,8 +37,7 @@ def closing(
     if end["final_loss"] is not None:
         lines.append(f"  loss            {end['final_loss']:.4f} (mean of the last epoch)")
     lines += [
-        f"  step {evaluation.step:<10} EM {evaluation.em:.2f}  F1 {evaluation.f1:.2f}"
-        for evaluation in evaluations
+        f"  step {evaluation.step:<10} EM {evaluation.em:.2f}  F1 {evaluation.f1:.2f}" for evaluation in evaluations
     ]
     lines.append(f"  run directory   {directory}")
     if end["status"] == "finished":

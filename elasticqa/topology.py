@@ -164,9 +164,7 @@ def resolve_precision(asked: Precision, device: torch.device) -> Precision:
     """
     if device.type == "cpu":
         if asked == "fp16":
-            raise ConfigError(
-                "precision='fp16' needs a GPU: a CPU computes in fp32 or bf16; use --precision fp32"
-            )
+            raise ConfigError("precision='fp16' needs a GPU: a CPU computes in fp32 or bf16; use --precision fp32")
         return "fp32" if asked == "auto" else asked
     has_bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
     if asked == "auto":

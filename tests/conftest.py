@@ -4,7 +4,7 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ def tiny_squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip into a failure where ``ELASTICQA_NO_SKIPS=1`` promises that this machine can run everything.
 
     Tests marked ``gpu`` may skip: no such machine runs them by itself.

@@ -100,9 +100,7 @@ def test_figures_are_those_of_the_answers(tiny_model: Path, tiny_squad: Path, tm
     lines = kept(tmp_path)
     features = one.features
     known = {
-        int(features.example_index[index])
-        for index in range(0, len(features), 2)
-        if features.start_position[index] > 0
+        int(features.example_index[index]) for index in range(0, len(features), 2) if features.start_position[index] > 0
     }
     assert 5 < len(known) < 20
     for number, (line, example) in enumerate(zip(lines, one.examples, strict=True)):

@@ -166,9 +166,7 @@ def test_model_that_is_nowhere_is_refused(questions: Path, tmp_path: Path, capsy
     assert "run 'nowhere' is not in" in refused(tmp_path, capsys, "nowhere", "--input", questions)
 
 
-def test_encoder_without_a_trained_head_is_refused(
-    minilm: Path, questions: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_encoder_without_a_trained_head_is_refused(minilm: Path, questions: Path, tmp_path: Path, capsys: Any) -> None:
     message = refused(tmp_path, capsys, minilm, "--input", questions)
     assert "was not trained to answer questions: its config.json says BertModel" in message
 

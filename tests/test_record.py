@@ -30,7 +30,15 @@ METRICS = StepMetrics(
     is_warmup=True,
 )
 EVALUATION = Evaluation(
-    step=5, split="dev", em=50.0, f1=62.345, loss=None, num_examples=7, num_features=9, eval_time_s=1.25, predictions=None
+    step=5,
+    split="dev",
+    em=50.0,
+    f1=62.345,
+    loss=None,
+    num_examples=7,
+    num_features=9,
+    eval_time_s=1.25,
+    predictions=None,
 )
 
 MakeRecorder = Callable[..., Recorder]
@@ -107,9 +115,7 @@ def test_progress_is_said_at_the_first_and_the_last_step(
     assert [line.split("  ")[0] for line in said] == ["step 1/20", "step 20/20"]
 
 
-def test_every_step_is_said_where_the_interval_is_0(
-    recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_step_is_said_where_the_interval_is_0(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
     main = recorder(log_every_s=0.0)
     for step in range(1, 4):
         main.step(replace(METRICS, step=step))

@@ -56,6 +56,19 @@ def test_refusal_of_sbatch_is_told_with_what_was_asked(slurm: Path, scheduler: S
     assert list(scheduler.logs.iterdir()) == []
 
 
+def test_job_that_would_never_start_is_cancelled_and_refused(
+    slurm: Path, scheduler: SlurmScheduler, tmp_path: Path
+) -> None:
+    install(slurm, "sbatch", "echo 42")
+    install(slurm, "scancel", f'echo "$@" > "{tmp_path}/cancelled"')
+    answer(slurm, "squeue", "42|PENDING|3|(PartitionConfig)|0|job|")
+    with pytest.raises(SlurmError, match=r"job 42 would wait for ever \(PartitionConfig\)"):
+        scheduler.submit(APP, {})
+    assert (tmp_path / "cancelled").read_text() == "42\n"
+    answer(slurm, "squeue", "42|PENDING|3|(Resources)|0|job|")
+    assert scheduler.submit(APP, {}) == "42"
+
+
 def test_machine_without_sbatch_is_told_what_to_do(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,15 @@ def end(status: str, **changes: Any) -> dict[str, Any]:
 
 EVALUATIONS = [
     Evaluation(
-        step=step, split="dev", em=em, f1=80.0, loss=None, num_examples=1, num_features=1, eval_time_s=1, predictions=None
+        step=step,
+        split="dev",
+        em=em,
+        f1=80.0,
+        loss=None,
+        num_examples=1,
+        num_features=1,
+        eval_time_s=1,
+        predictions=None,
     )
     for step, em in ((0, 1.5), (7378, 81.277))
 ]

@@ -20,6 +20,20 @@ from components.slurm.script import JobRequest, job_request
 
 POLL_INTERVAL_S = 1.0
 
+_NEVER_STARTS = frozenset(
+    {
+        "AccountNotAllowed",
+        "BadConstraints",
+        "InvalidAccount",
+        "InvalidQOS",
+        "PartitionConfig",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "QOSNotAllowed",
+    }
+)
+"""Reasons to wait that do not go away; many clusters take such jobs in."""
+
 
 def logs_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the directory of all jobs' logs, in the home directory of the record."""
@@ -66,9 +80,20 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
             )
         # ID, or ID;CLUSTER where clusters are federated.
         job_id = done.stdout.strip().split(";")[0]
+        self._refuse_what_never_starts(job_id)
         text = json.dumps({"name": request.name, "submitted_at": time.time(), "command": request.command})
         (self.logs / f"{job_id}.json").write_text(text + "\n", encoding="utf-8")
         return job_id
+
+    def _refuse_what_never_starts(self, job_id: str) -> None:
+        job = jobs.find(job_id, self.logs)
+        reason = "" if job is None else job.detail.strip("()")
+        if reason in _NEVER_STARTS:
+            self._cancel_existing(job_id)
+            raise SlurmError(
+                f"job {job_id} would wait for ever ({reason}) and is cancelled: the partition, account or quality of "
+                "service does not allow these nodes or this time; sinfo and `scontrol show partition` tell what it does"
+            )
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Return the state of a job, or None if nobody knows it."""

@@ -24,7 +24,7 @@ _SCRIPT = """\
 logs={logs}
 task={task}
 rm -f "$logs/$SLURM_JOB_ID.exit"
-# Older versions of Slurm do not tell the time, and newer ones cut it to whole seconds, which may be before the submission.
+# Older versions of Slurm do not tell the time, newer ones cut it to seconds, which may be before the submission.
 SLURM_JOB_START_TIME=$(date +%s.%N)
 export SLURM_JOB_START_TIME
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

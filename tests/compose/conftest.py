@@ -112,7 +112,8 @@ def engine_environ() -> Iterator[Mapping[str, str]]:
         process.wait()
         # The engine leaves the handle of the host's own network namespace mounted.
         subprocess.run(["umount", folder / "exec" / "netns" / "default"], capture_output=True, check=False)
-        shutil.rmtree(folder)
+        # Layers of images are some hundred thousand files, for which `rm` needs a fraction of rmtree's time.
+        subprocess.run(["rm", "-rf", folder], check=True)
 
 
 def _wait_for(process: subprocess.Popen[bytes], environ: Mapping[str, str], log: Path) -> None:

@@ -39,7 +39,7 @@ def answering(status: int) -> Iterator[int]:
 def check(port: int) -> subprocess.CompletedProcess[str]:
     # A proxy that does not exist: a check that asked it would fail.
     environ = {**os.environ, "UVICORN_PORT": str(port), "http_proxy": "http://127.0.0.1:9"}
-    program = [sys.executable, REPOSITORY / "docker" / "healthcheck.py"]
+    program = [sys.executable, str(REPOSITORY / "docker" / "healthcheck.py")]
     return subprocess.run(program, env=environ, text=True, capture_output=True, check=False)
 
 

@@ -90,6 +90,12 @@ class Lab:
         until(lambda: self.state(job) not in ("PENDING", "RUNNING", "COMPLETING"), f"the end of job {job}")
         assert self.state(job) == state, self.logs(job)
 
+    def power(self, node: str, *, on: bool) -> None:
+        """Cut the power of a node, or give it back and wait until Slurm uses it again."""
+        _cluster(self.directory, "start-node" if on else "kill-node", node)
+        if on:
+            until(lambda: node in self.out("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"), node)
+
     def start_now(self, job: str) -> None:
         """Start a requeued job, which Slurm would let wait for two minutes."""
         until(lambda: self.state(job) == "PENDING", f"job {job} waits again")
@@ -126,9 +132,9 @@ def stop(directory: Path) -> None:
     _cluster(directory, "down")
 
 
-def _cluster(directory: Path, command: str) -> None:
+def _cluster(directory: Path, *command: str) -> None:
     done = subprocess.run(
-        [SCRIPT, command],
+        [SCRIPT, *command],
         env={**os.environ, "SLURM_LAB_DIR": str(directory)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

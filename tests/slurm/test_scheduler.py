@@ -94,7 +94,7 @@ sys.exit(3 - 3 * own)
         (["-cfg", "partition=nope"], [], "Invalid partition name specified"),
         ([], ["--memMB", "99999999"], "Requested node configuration is not available"),
         ([], ["--gpu", "1"], "Invalid generic resource"),
-        ([], ["--nnodes", "3"], "Node count specification invalid"),
+        ([], ["--nnodes", "3"], "would wait for ever (PartitionConfig) and is cancelled"),
         ([], ["--nnodes", "2:1"], "nnodes='2:1'"),
     ],
 )
