@@ -15,7 +15,7 @@ from starlette.responses import Response
 from dashboard.announce import announce, hide_tokens_in_access_log
 from dashboard.ingesting import IngestLoop
 from dashboard.pages import page, problem, templates
-from dashboard.routes import api, figures, health, run, runs, speedup, throughput
+from dashboard.routes import api, figures, health, predictions, profile, profiler, run, runs, speedup, throughput
 from dashboard.security import Guard, HostRule, Login
 from dashboard.settings import Settings
 from dashboard.token_file import load_token
@@ -54,10 +54,11 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
     )
     app.state.login = None
     app.state.clock = clock
+    app.state.runs_dir = settings.runs_dir
     app.state.templates = templates()
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
     app.add_middleware(Guard, hosts=HostRule(settings.hosts), login=lambda: app.state.login, refuse=_ask_for_login)
-    for part in (runs, run, speedup, throughput, figures, api, health):
+    for part in (runs, run, profile, predictions, speedup, throughput, profiler, figures, api, health):
         app.include_router(part.router)
     app.add_exception_handler(RunNotFoundError, _not_found)
     app.add_exception_handler(HTTPException, _http_problem)

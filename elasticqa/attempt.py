@@ -15,7 +15,7 @@ from elasticqa.environment import git_facts, host_facts, scheduler_facts, softwa
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
 from elasticqa.journal import SCHEMA_VERSION, FedLog, Journal, claim_attempt
-from elasticqa.resume import choose_run, hold, last_end
+from elasticqa.resume import choose_run, first_line, fixed_by, hold, last_end
 from elasticqa.system import SystemSampler
 from elasticqa.topology import Topology
 
@@ -26,6 +26,8 @@ SYSTEM_SAMPLE_INTERVAL_S = 5.0
 class Attempt:
     """An attempt as one rank sees it; ``journal`` is None but on the rank of its node that writes."""
 
+    config: TrainConfig
+    """Of the run: its global batch is that of the first attempt."""
     directory: Path
     number: int
     started_at: float
@@ -43,14 +45,14 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack) -> Attempt:
     """Claim an attempt and write its first line; every rank must call this.
 
     Args:
-        config: of the run.
+        config: as asked for.
         topology: of this attempt.
         stack: closes journals and samplers and gives the run free when it unwinds.
 
     Raises:
         ConfigError: the run cannot go on with this config, or somebody works for it, or it failed for good.
     """
-    directory, number = topology.on_main(lambda: _claim(config, topology, stack))
+    config, directory, number = topology.on_main(lambda: _claim(config, topology, stack))
     started_at = psutil.Process().create_time()
     fed_log = FedLog(directory, number, topology.rank)
     stack.callback(fed_log.close)
@@ -68,11 +70,13 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack) -> Attempt:
     )
     if topology.is_main and journal is not None:
         journal.write("hosts", {"hosts": hosts})
-    return Attempt(directory, number, started_at, journal, fed_log)
+    return Attempt(config, directory, number, started_at, journal, fed_log)
 
 
-def _claim(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[Path, int]:
+def _claim(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[TrainConfig, Path, int]:
     choice = choose_run(config, runs_dir())
+    config = config.fixed(topology.world_size) if choice.is_new else fixed_by(first_line(choice.directory), config)
+    config.size_for(topology.world_size)
     try:
         choice.directory.mkdir(parents=True, exist_ok=True)
         if not stack.enter_context(hold(choice.directory)):
@@ -84,7 +88,7 @@ def _claim(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[P
         # torchrun starts a failed worker group again; what fails the same way every time must not be tried again.
         if topology.restart_count and end is not None and end.get("is_fatal"):
             raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
-        return choice.directory, claim_attempt(choice.directory)
+        return config, choice.directory, claim_attempt(choice.directory)
     except OSError as error:
         raise ConfigError(
             f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import Optimizer
@@ -83,7 +83,7 @@ class Checkpointer:
 
     def _write(self, state: dict[str, Any], path: Path) -> None:
         with _quiet():
-            dcp.save(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
+            state_dict_saver.save(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
 
     def _together(self, temporary: Path, work: Callable[[], None], *, is_for_main: bool = False) -> None:
         """Do a part of a save, and raise on every rank if it failed on one."""
@@ -171,7 +171,7 @@ class Checkpointer:
         """Load a checkpoint into model, optimizer and the tensors of ``extra``; every rank must call this."""
         state = _state(model, optimizer, extra)
         with _quiet():
-            dcp.load(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
+            state_dict_loader.load(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
 
 

@@ -116,13 +116,13 @@ def encoder_layers(model: nn.Module) -> list[nn.Module]:
     Raises:
         ConfigError: the model has no list of layers.
     """
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
+    stacks = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
     if not stacks:
         raise ConfigError(
             "this model has no list of layers, so that it can be neither sharded by layer nor recomputed by layer: "
             "use ddp, without --activation-checkpointing"
         )
-    return list(max(stacks, key=len))
+    return max(stacks, key=len)
 
 
 def recompute_layers(model: nn.Module) -> None:
@@ -135,7 +135,7 @@ def recompute_layers(model: nn.Module) -> None:
         ConfigError: the model has no list of layers.
     """
     for layer in encoder_layers(model):
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)  # type: ignore[method-assign]
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 def _implementation(spec: ModelSpec, config: TrainConfig) -> str:

@@ -68,7 +68,7 @@ def choose_run(config: TrainConfig, runs_dir: Path, environ: Mapping[str, str] =
 
 
 def _named_run(resume: str, runs_dir: Path) -> Path:
-    for directory in (Path(resume).expanduser(), runs_dir / resume):
+    for directory in (Path(resume), runs_dir / resume):
         if first_line(directory) is not None:
             return directory.resolve()
     raise ConfigError(
@@ -77,18 +77,18 @@ def _named_run(resume: str, runs_dir: Path) -> Path:
 
 
 def _refuse_differences(config: TrainConfig, directory: Path) -> None:
-    differences = config.differences(_recorded_config(first_line(directory)))
+    differences = _differences(config, first_line(directory))
     if differences:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
         raise ConfigError(
-            f"run {directory.name} cannot go on with another config: {listed}; give it the old values, or --resume none "
-            f"for a new run (only {', '.join(sorted(HARMLESS_FIELDS))} may change)"
+            f"run {directory.name} cannot go on with another config: {listed}; give it the old values, or --resume "
+            f"none for a new run (only {', '.join(sorted(HARMLESS_FIELDS))} may change)"
         )
 
 
 def _is_unfinished(config: TrainConfig, directory: Path) -> bool:
     line = first_line(directory)
-    if line is None or line.get("provenance") != "measured" or config.differences(_recorded_config(line)):
+    if line is None or line.get("provenance") != "measured" or _differences(config, line):
         return False
     if is_finished(directory):
         return False
@@ -99,9 +99,15 @@ def _is_unfinished(config: TrainConfig, directory: Path) -> bool:
         return False
 
 
-def _recorded_config(line: dict[str, Any] | None) -> dict[str, Any]:
-    config = (line or {}).get("config")
-    return config if isinstance(config, dict) else {}
+def _differences(config: TrainConfig, line: dict[str, Any] | None) -> dict[str, tuple[Any, Any]]:
+    recorded = (line or {}).get("config")
+    return fixed_by(line, config).differences(recorded if isinstance(recorded, dict) else {})
+
+
+def fixed_by(line: dict[str, Any] | None, config: TrainConfig) -> TrainConfig:
+    """Return the config with the global batch of a run, given the `attempt` line of its first attempt."""
+    world_size = (line or {}).get("world_size")
+    return config.fixed(world_size if isinstance(world_size, int) and world_size > 0 else 1)
 
 
 def _journals(directory: Path) -> list[Path]:

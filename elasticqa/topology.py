@@ -124,9 +124,9 @@ class Topology:
                 outcome = work(), None
             except ValueError as error:
                 outcome = None, error
-        value, error = self.broadcast(outcome)
-        if error is not None:
-            raise error
+        value, refusal = self.broadcast(outcome)
+        if refusal is not None:
+            raise refusal
         return cast("T", value)
 
     def gather(self, value: T | None) -> list[T]:

@@ -64,11 +64,13 @@ def run(config: TrainConfig, topology: Topology, stop: StopRequest) -> int:
     Nothing is written before data and model are known to be good.
     """
     task = load_task(config, home())
-    plan = batch_plan(config, len(task.train), topology.world_size)
+    batch_plan(config, len(task.train), topology.world_size)
     bare, spec = load_model(resolve_model(config.model), config)
     answerer = QuestionAnswerer(bare, spec)
     with ExitStack() as stack:
         attempt = begin(config, topology, stack)
+        config = attempt.config
+        plan = batch_plan(config, len(task.train), topology.world_size)
         try:
             trainer = build_trainer(
                 config, topology, plan=plan, task=task, answerer=answerer, attempt=attempt, stop=stop, stack=stack

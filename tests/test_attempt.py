@@ -62,7 +62,7 @@ def test_attempts_of_a_run_are_numbered(runs: Path) -> None:
 def test_run_is_held_while_an_attempt_lives(runs: Path) -> None:
     with ExitStack() as stack:
         begin(CONFIG, ALONE, stack)
-        with pytest.raises(ConfigError, match="run RUN is being worked for by another process.*--resume none"):
+        with pytest.raises(ConfigError, match=r"run RUN is being worked for by another process.*--resume none"):
             attempt_of_a_process()
     with hold(runs / "RUN") as is_mine:
         assert is_mine
@@ -84,7 +84,7 @@ def test_other_ends_are_tried_again_by_a_restart() -> None:
 
 def test_run_directory_that_cannot_be_made_is_one_line(runs: Path) -> None:
     runs.write_text("", encoding="utf-8")
-    with pytest.raises(ConfigError, match="RUN cannot be written.*ELASTICQA_HOME") as caught:
+    with pytest.raises(ConfigError, match=r"RUN cannot be written.*ELASTICQA_HOME") as caught:
         attempt_of_a_process()
     assert "\n" not in str(caught.value)
 

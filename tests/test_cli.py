@@ -53,8 +53,7 @@ def test_unknown_command_is_one_line_and_status_2() -> None:
 def test_command_has_a_module_with_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(importlib.import_module(COMMANDS[name][0]).main)
     with pytest.raises(SystemExit) as ended:
-        status = main([name, "--help"])
-        raise SystemExit(status)
+        sys.exit(main([name, "--help"]))
     assert ended.value.code == 0
     assert name in capsys.readouterr().out
 

@@ -103,7 +103,7 @@ def test_global_batch_that_is_left_open_is_fixed_by_the_first_world() -> None:
 
 
 def test_world_that_the_global_batch_cannot_feed_is_refused() -> None:
-    with pytest.raises(ConfigError, match="global_batch_size=4 cannot feed world_size=5.*at most 4 ranks"):
+    with pytest.raises(ConfigError, match=r"global_batch_size=4 cannot feed world_size=5.*at most 4 ranks"):
         batch_plan(TrainConfig(global_batch_size=4), 10, 5)
 
 

@@ -106,7 +106,7 @@ def test_step_time_is_in_milliseconds_and_shows_the_slowest_when_thinned() -> No
 
 def test_evaluation_has_a_pair_of_lines_for_each_split() -> None:
     def row(step: int, split: str) -> EvaluationRow:
-        return EvaluationRow(1, step, 0.0, split, 80.0, 88.0, None, 10, 12, 1.0)
+        return EvaluationRow(1, step, 0.0, split, 80.0, 88.0, None, 10, 12, 1.0, step, None)
 
     assert names(run.evaluation_figure([row(1, "dev")])) == ["F1", "EM"]
     figure = run.evaluation_figure([row(1, "dev"), row(1, "<b>xquad</b>")])

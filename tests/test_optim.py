@@ -103,20 +103,20 @@ def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch
 
 
 def bad_step(topology: Topology, parallel: Parallel) -> tuple[list[float], list[float]]:
-    """Return losses before and after an update that one rank's gradient spoils."""
+    """Return sums of weights before and after an update that one rank's gradient spoils."""
     trained = engine(topology, parallel)
     losses(trained, range(2))
-    before = losses_of_weights(trained.model)
+    before = sums_of_weights(trained.model)
     for parameter in trained.model.parameters():
         parameter.grad = torch.ones_like(parameter)
     if topology.rank == topology.world_size - 1:
         first = next(p.grad for p in trained.model.parameters() if p.grad is not None)
         (first.to_local() if hasattr(first, "to_local") else first).fill_(float("nan"))
     trained.updater.step(0.1, torch.tensor(1.0))
-    return before, losses_of_weights(trained.model)
+    return before, sums_of_weights(trained.model)
 
 
-def losses_of_weights(model: nn.Module) -> list[float]:
+def sums_of_weights(model: nn.Module) -> list[float]:
     """Return the sum of each parameter that this rank holds."""
     return [float((p.to_local() if hasattr(p, "to_local") else p).double().sum()) for p in model.parameters()]
 
@@ -134,13 +134,13 @@ def spoiled_loss(topology: Topology, parallel: Parallel) -> bool:
     if topology.rank == 1:
         with torch.no_grad():
             trained.model.get_parameter(last_bias(trained.model)).fill_(float("inf"))
-    before = losses_of_weights(trained.model)
+    before = sums_of_weights(trained.model)
     after = losses(trained, range(1, 2))
-    return losses_of_weights(trained.model) == before and after[0] != after[0]
+    return sums_of_weights(trained.model) == before and after[0] != after[0]
 
 
 def last_bias(model: nn.Module) -> str:
-    return [name for name, _ in model.named_parameters() if name.endswith("qa_outputs.bias")][0]
+    return next(name for name, _ in model.named_parameters() if name.endswith("qa_outputs.bias"))
 
 
 @pytest.mark.slow
@@ -166,16 +166,15 @@ def test_scale_does_not_change_what_is_learned() -> None:
     plain, scaled = linear(), linear()
     give_gradients(plain, 3.0)
     give_gradients(scaled, 3.0 * INITIAL_LOSS_SCALE)
-    norms = [
-        Updater(build_optimizer(model, CONFIG), CONFIG, precision, CPU).step(0.1, torch.tensor(1.0))
-        for model, precision in ((plain, "fp32"), (scaled, "fp16"))
-    ]
-    torch.testing.assert_close(norms[0], norms[1])
+    norm = Updater(build_optimizer(plain, CONFIG), CONFIG, "fp32", CPU).step(0.1, torch.tensor(1.0))
+    other = Updater(build_optimizer(scaled, CONFIG), CONFIG, "fp16", CPU).step(0.1, torch.tensor(1.0))
+    torch.testing.assert_close(norm, other)
     torch.testing.assert_close(plain.weight, scaled.weight)
 
 
 def test_scale_of_a_run_that_had_none_is_that_of_a_fresh_start() -> None:
-    without, scaled = (Updater(build_optimizer(linear(), CONFIG), CONFIG, p, CPU) for p in ("fp32", "fp16"))
+    without = Updater(build_optimizer(linear(), CONFIG), CONFIG, "fp32", CPU)
+    scaled = Updater(build_optimizer(linear(), CONFIG), CONFIG, "fp16", CPU)
     for name, tensor in without.state_dict().items():
         scaled.state_dict()[name].copy_(tensor)
     assert float(scaled.scale) == INITIAL_LOSS_SCALE

@@ -80,8 +80,9 @@ def test_strategy_that_does_not_fit_the_processes_is_refused() -> None:
 
 
 def test_layers_are_the_longest_list() -> None:
-    model = nn.ModuleDict({"few": nn.ModuleList([nn.Linear(1, 1)]), "many": nn.ModuleList([nn.ReLU(), nn.ReLU()])})
-    assert encoder_layers(model) == list(model["many"])
+    many = [nn.Linear(1, 1), nn.ReLU()]
+    model = nn.ModuleDict({"few": nn.ModuleList([nn.Linear(1, 1)]), "many": nn.ModuleList(many)})
+    assert encoder_layers(model) == many
     with pytest.raises(ConfigError, match="no list of layers"):
         encoder_layers(nn.Linear(1, 1))
 

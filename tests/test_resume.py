@@ -1,7 +1,6 @@
 """Which run a start goes on with."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -175,7 +174,7 @@ def test_begun_run_of_the_proposed_id_goes_before_newer_ones(tmp_path: Path) -> 
 
 def test_begun_run_of_the_proposed_id_with_another_config_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path, "A")
-    with pytest.raises(ConfigError, match="run A cannot go on with another config: seed was 3, is 4; .*--resume none"):
+    with pytest.raises(ConfigError, match=r"run A cannot go on with another config: seed was 3, is 4; .*--resume none"):
         chosen(tmp_path, run_id="A", seed=4)
 
 
@@ -198,8 +197,6 @@ def test_named_run_goes_on_by_id_and_by_directory(tmp_path: Path, monkeypatch: p
     assert chosen(tmp_path / "elsewhere", resume=str(directory)) == ("A", False)
     monkeypatch.chdir(directory)
     assert chosen(tmp_path / "elsewhere", resume=".") == ("A", False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert chosen(tmp_path / "elsewhere", resume="~/A") == ("A", False)
 
 
 @pytest.mark.parametrize("resume", ["nowhere", "", "file"])
@@ -211,7 +208,7 @@ def test_named_run_that_is_none_is_refused(resume: str, tmp_path: Path) -> None:
 
 def test_named_run_that_is_finished_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path, "A", END)
-    with pytest.raises(ConfigError, match="run A is finished.*--resume none"):
+    with pytest.raises(ConfigError, match=r"run A is finished.*--resume none"):
         chosen(tmp_path, resume="A")
 
 
@@ -228,4 +225,4 @@ def test_hold_lets_go_when_the_block_ends(tmp_path: Path) -> None:
             assert is_mine
             with hold(tmp_path) as is_mine_too:
                 assert not is_mine_too
-    assert os.listdir(tmp_path) == ["active.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["active.lock"]

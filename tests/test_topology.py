@@ -110,5 +110,5 @@ def test_refusal_of_the_main_rank_is_raised_on_every_rank(world_size: int) -> No
 def test_cpu_computes_in_fp32_unless_told_bf16() -> None:
     cpu = torch.device("cpu")
     assert [resolve_precision(asked, cpu) for asked in ("auto", "fp32", "bf16")] == ["fp32", "fp32", "bf16"]
-    with pytest.raises(ConfigError, match="precision='fp16' needs a GPU.*--precision fp32"):
+    with pytest.raises(ConfigError, match=r"precision='fp16' needs a GPU.*--precision fp32"):
         resolve_precision("fp16", cpu)

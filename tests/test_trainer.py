@@ -96,7 +96,7 @@ def test_run_evaluates_and_saves_when_due_and_at_the_end(tmp_path: Path) -> None
         (8, "interval"),
         (9, "final"),
     ]
-    assert [line["path"] for line in found["checkpoint"]][0] == "checkpoints/step-00000004"
+    assert found["checkpoint"][0]["path"] == "checkpoints/step-00000004"
     assert (made.step, made.stopped_by, made.best_f1) == (9, None, 50.0)
     assert made.engine.model.training
     losses = [line["loss"] for line in found["step"]]
@@ -149,7 +149,7 @@ def stop_on_the_last_rank(topology: Topology, directory: Path) -> tuple[int, str
     if topology.rank == topology.world_size - 1:
         made.engine.model.register_forward_pre_hook(lambda *_: request(made, 4))
     made.train()
-    return made.step, made.stopped_by and made.stopped_by.name
+    return made.step, None if made.stopped_by is None else made.stopped_by.name
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_loss_that_is_not_finite_is_raised_on_every_rank_and_no_checkpoint_holds
     found = journal(tmp_path)
     assert found["step"][-1]["loss"] is None
     assert found["checkpoint"][-1]["step"] == 4
-    assert [path.name for path in checkpoint_directories(tmp_path / "checkpoints")][0] == "step-00000004"
+    assert checkpoint_directories(tmp_path / "checkpoints")[0].name == "step-00000004"
 
 
 def test_progress_of_a_checkpoint_brings_another_trainer_to_its_step(tmp_path: Path) -> None:

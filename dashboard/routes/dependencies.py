@@ -1,6 +1,7 @@
-"""What a route is given: a session on the record and the time."""
+"""What a route is given: a session on the record, the time, and where the run directories lie."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -18,5 +19,11 @@ def now_of(request: Request) -> float:
     return float(request.app.state.clock())
 
 
+def runs_dir_of(request: Request) -> Path:
+    """Return the directory that holds a directory a run."""
+    return Path(request.app.state.runs_dir)
+
+
 SessionDep = Annotated[Session, Depends(session_of)]
 NowDep = Annotated[float, Depends(now_of)]
+RunsDirDep = Annotated[Path, Depends(runs_dir_of)]

@@ -10,6 +10,26 @@ from db.queries.details import (
     system_samples_of,
 )
 from db.queries.groups import Group, Repeat, Setting, speedup_groups, throughput_groups
+from db.queries.peaks import mfu, peak_flops_per_s
+from db.queries.predictions import PredictionPage, PredictionRow, Verdict, read_predictions
+from db.queries.profile_summary import (
+    DeviceShares,
+    ProfileSummary,
+    TimePart,
+    device_parts,
+    device_shares,
+    time_parts,
+)
+from db.queries.profiles import (
+    ProfiledRun,
+    ProfileKey,
+    ProfilePage,
+    ProfileRow,
+    has_profile,
+    list_profiled_runs,
+    profile_keys,
+    profile_of,
+)
 from db.queries.rows import (
     AttemptRow,
     AttemptSteps,
@@ -24,6 +44,7 @@ from db.queries.rows import (
     ThroughputPoint,
     TimeShare,
 )
+from db.queries.run_file import file_in_run
 from db.queries.runs import (
     RunFilters,
     RunNotFoundError,
@@ -33,19 +54,29 @@ from db.queries.runs import (
     list_runs,
     num_runs,
 )
+from db.queries.speed import StepSpeed, step_speed_of
 from db.queries.steps import lineage_of, loss_series, redone_loss_series, steps_of, throughput_series
 from db.queries.time import time_shares
+from db.queries.timeline import Stretch, timeline_of
 
 __all__ = [
     "AttemptRow",
     "AttemptSteps",
     "CheckpointRow",
     "Comparison",
+    "DeviceShares",
     "Difference",
     "EvaluationRow",
     "EventRow",
     "Group",
     "LossPoint",
+    "PredictionPage",
+    "PredictionRow",
+    "ProfileKey",
+    "ProfilePage",
+    "ProfileRow",
+    "ProfileSummary",
+    "ProfiledRun",
     "Ratio",
     "Repeat",
     "RunDetail",
@@ -56,27 +87,44 @@ __all__ = [
     "RunRow",
     "Setting",
     "StepRow",
+    "StepSpeed",
+    "Stretch",
     "SystemRow",
     "ThroughputPoint",
+    "TimePart",
     "TimeShare",
+    "Verdict",
     "attempts_of",
     "checkpoints_of",
     "compare",
     "compare_all",
     "default_reference",
+    "device_parts",
+    "device_shares",
     "evaluations_of",
     "events_of",
+    "file_in_run",
     "get_run",
+    "has_profile",
     "has_system_samples",
     "lineage_of",
+    "list_profiled_runs",
     "list_runs",
     "loss_series",
+    "mfu",
     "num_runs",
+    "peak_flops_per_s",
+    "profile_keys",
+    "profile_of",
+    "read_predictions",
     "redone_loss_series",
     "speedup_groups",
+    "step_speed_of",
     "steps_of",
     "system_samples_of",
     "throughput_groups",
     "throughput_series",
+    "time_parts",
     "time_shares",
+    "timeline_of",
 ]

@@ -187,6 +187,10 @@ class EvaluationRow:
     num_examples: int | None
     num_features: int | None
     eval_time_s: float | None
+    line: int
+    """Of the journal; with the attempt it names the evaluation."""
+    predictions: str | None
+    """Path in the run directory."""
 
 
 @dataclass(frozen=True)

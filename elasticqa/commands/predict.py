@@ -63,13 +63,13 @@ def model_directory(model: str, environ: Mapping[str, str]) -> Path:
     Raises:
         ConfigError: there is no such run, or it has no model.
     """
-    directory = Path(model).expanduser()
+    directory = Path(model)
     if (directory / "config.json").is_file():
         return directory
     run = directory if (directory / "journal").is_dir() else runs_dir(environ) / find_run(model, runs_dir(environ))
     if not (run / "model").is_dir():
         raise ConfigError(
-            f"run {run.name} has no model yet: it is written when a run is finished; train it to the end, or name another"
+            f"run {run.name} has no model yet: it is written when a run has finished; train it to the end first"
         )
     return run / "model"
 

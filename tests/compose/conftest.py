@@ -66,7 +66,7 @@ def _run(
     return done
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def engine_environ() -> Iterator[Mapping[str, str]]:
     """Yield the environment in which `docker` speaks to an engine that ends with the tests."""
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
@@ -112,7 +112,7 @@ def engine_environ() -> Iterator[Mapping[str, str]]:
         process.wait()
         # The engine leaves the handle of the host's own network namespace mounted.
         subprocess.run(["umount", folder / "exec" / "netns" / "default"], capture_output=True, check=False)
-        # Layers of images are some hundred thousand files, for which `rm` needs a fraction of rmtree's time.
+        # The images are tens of thousands of files, on which shutil.rmtree took far longer.
         subprocess.run(["rm", "-rf", folder], check=True)
 
 
@@ -127,7 +127,7 @@ def _wait_for(process: subprocess.Popen[bytes], environ: Mapping[str, str], log:
     pytest.fail(f"the engine is not ready, exit status {process.poll()}:\n{log.read_text()[-5000:]}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack(engine_environ: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Yield the services, healthy, on an empty home."""
     plugins = Path(engine_environ["DOCKER_CONFIG"]) / "cli-plugins"

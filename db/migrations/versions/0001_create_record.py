@@ -131,6 +131,12 @@ def upgrade() -> None:
         batch_op.create_index(
             batch_op.f("ix_runs_provenance_created_at"), ["provenance", "created_at"], unique=False
         )
+        batch_op.create_index(
+            "ix_runs_filters",
+            ["status", "provenance", "recipe", "model", "parallel", "device_name", "last_seen_at"],
+            unique=False,
+            postgresql_where=sa.false(),
+        )
 
     op.create_table(
         "steps",
@@ -218,6 +224,7 @@ def downgrade() -> None:
     op.drop_table("system_samples")
     op.drop_table("steps")
     with op.batch_alter_table("runs", schema=None) as batch_op:
+        batch_op.drop_index("ix_runs_filters")
         batch_op.drop_index(batch_op.f("ix_runs_provenance_created_at"))
         batch_op.drop_index(batch_op.f("ix_runs_created_at"))
         batch_op.drop_index(batch_op.f("ix_runs_config_digest"))

@@ -1,0 +1,58 @@
+"""Figures of profiler traces: how their span was spent, a bar a trace or a device."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from dashboard.figures.style import MUTED, axis, color_of, figure, plain
+from db.queries import TimePart
+
+_COLORS = {
+    "compute": color_of(2),
+    "exposed communication": color_of(1),
+    "copies alone": color_of(5),
+    "idle, host-bound": color_of(4),
+    "idle, other": MUTED,
+    "host in operators": color_of(0),
+    "host outside operators": "#5d6470",
+}
+
+
+def parts_figure(bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Figure:
+    """Return a stacked bar in percent for each name with its parts; names may repeat."""
+    whats = list(dict.fromkeys(part.what for _, parts in bars for part in parts))
+    # In the order of the colours, so that the legend has one order whatever comes first.
+    traces = [_of_kind(what, bars) for what in _COLORS if what in whats]
+    rows = axis(
+        "",
+        tickvals=list(range(len(bars))),
+        ticktext=[plain(name) for name, _ in bars],
+        range=[len(bars) - 0.5, -0.5],
+        automargin=True,
+    )
+    return figure(
+        traces,
+        "",
+        "",
+        barmode="stack",
+        bargap=0.3,
+        height=120 + 34 * max(1, len(bars)),
+        hovermode="closest",
+        yaxis=rows,
+        xaxis=axis("share of the trace's span (%)", range=[0, 100]),
+        margin={"l": 16, "r": 16, "t": 40, "b": 48},
+        showlegend=True,
+        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+    )
+
+
+def _of_kind(what: str, bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Bar:
+    shares = [(row, part.share) for row, (_, parts) in enumerate(bars) for part in parts if part.what == what]
+    return go.Bar(
+        name=what,
+        y=[row for row, _ in shares],
+        x=[100 * share for _, share in shares],
+        orientation="h",
+        marker={"color": _COLORS[what]},
+        hovertemplate=f"%{{x:.1f}} %<extra>{what}</extra>",
+    )

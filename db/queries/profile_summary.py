@@ -1,0 +1,232 @@
+"""The summary of a profiler trace as its journal line has it, read into types: what does not fit is left out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+RowT = TypeVar("RowT")
+_LONGEST_TEXT = 300
+_LARGEST = 1e18
+"""Microseconds of 30,000 years: sums and shares of such numbers stay finite."""
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """One device, in microseconds, each the union over its streams; see the summary's own docstrings."""
+
+    device: int
+    name: str | None
+    num_kernels: int
+    busy_us: float
+    compute_us: float
+    communication_us: float
+    exposed_communication_us: float
+    memcpy_us: float
+    memset_us: float
+    idle_us: float
+    host_bound_us: float
+
+
+@dataclass(frozen=True)
+class HostTimes:
+    """The threads of the host, in microseconds; the last four None in a trace without runtime calls."""
+
+    num_threads: int
+    operator_us: float
+    busy_us: float
+    communication_us: float
+    exposed_communication_us: float
+    num_launches: int | None
+    num_graph_launches: int | None
+    launch_us: float | None
+    wait_us: float | None
+
+
+@dataclass(frozen=True)
+class CategoryTime:
+    """All operators or kernels of one category."""
+
+    category: str
+    count: int
+    time_us: float
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """All calls of one operator."""
+
+    name: str
+    category: str
+    count: int
+    self_us: float
+    total_us: float
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """All launches of one kernel, copy or memset."""
+
+    name: str
+    category: str
+    count: int
+    total_us: float
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The steps that the profiler saw whole, in microseconds of the host."""
+
+    num_steps: int
+    mean_us: float
+    min_us: float
+    max_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileSummary:
+    """Where the time of one trace went."""
+
+    span_us: float | None
+    num_events: int | None
+    world_size: int | None
+    backend: str | None
+    steps: StepTimes | None
+    host: HostTimes | None
+    devices: tuple[DeviceTimes, ...]
+    """Empty in a trace without device events: what a device did is then not known."""
+    operators: tuple[OperatorTime, ...]
+    operator_categories: tuple[CategoryTime, ...]
+    num_operator_names: int | None
+    kernels: tuple[KernelTime, ...]
+    kernel_categories: tuple[CategoryTime, ...]
+    num_kernel_names: int | None
+
+
+@dataclass(frozen=True)
+class TimePart:
+    """A fraction of the span of a trace; the parts of one bar add up to 1."""
+
+    what: str
+    share: float
+
+
+@dataclass(frozen=True)
+class DeviceShares:
+    """Means over the devices of a trace, each a fraction of its span; they overlap, unlike the parts of a bar."""
+
+    compute: float
+    communication: float
+    exposed_communication: float
+    copies: float
+    """Copies and memsets."""
+    idle: float
+    host_bound: float
+
+
+def read_summary(summary: Mapping[str, Any]) -> ProfileSummary:
+    """Return the summary of a `profile` line; entries that are not what their keys promise are left out."""
+    span_us = _fitting(summary, "span_us", float)
+    return ProfileSummary(
+        span_us=span_us if span_us else None,
+        num_events=_fitting(summary, "num_events", int),
+        world_size=_fitting(summary, "world_size", int),
+        backend=_fitting(summary, "backend", str),
+        steps=_row(StepTimes, summary.get("steps")),
+        host=_row(HostTimes, summary.get("host")),
+        devices=_rows(DeviceTimes, summary.get("devices")),
+        operators=_rows(OperatorTime, summary.get("operators")),
+        operator_categories=_rows(CategoryTime, summary.get("operator_categories")),
+        num_operator_names=_fitting(summary, "num_operator_names", int),
+        kernels=_rows(KernelTime, summary.get("kernels")),
+        kernel_categories=_rows(CategoryTime, summary.get("kernel_categories")),
+        num_kernel_names=_fitting(summary, "num_kernel_names", int),
+    )
+
+
+def device_shares(summary: ProfileSummary) -> DeviceShares | None:
+    """Return what the devices of a trace did, or None where the trace does not tell."""
+    if not summary.devices or summary.span_us is None:
+        return None
+    whole_us = summary.span_us * len(summary.devices)
+
+    def share(*names: str) -> float:
+        return sum(getattr(device, name) for device in summary.devices for name in names) / whole_us
+
+    return DeviceShares(
+        compute=share("compute_us"),
+        communication=share("communication_us"),
+        exposed_communication=share("exposed_communication_us"),
+        copies=share("memcpy_us", "memset_us"),
+        idle=share("idle_us"),
+        host_bound=share("host_bound_us"),
+    )
+
+
+def device_parts(device: DeviceTimes, span_us: float) -> tuple[TimePart, ...]:
+    """Return the span of a trace as one device spent it, without overlaps."""
+    alone_us = device.busy_us - device.compute_us - device.exposed_communication_us
+    times = (
+        ("compute", device.compute_us),
+        ("exposed communication", device.exposed_communication_us),
+        # Copies that ran beside neither of the two; those that did are hidden behind them.
+        ("copies alone", max(0.0, alone_us)),
+        ("idle, host-bound", device.host_bound_us),
+        ("idle, other", max(0.0, device.idle_us - device.host_bound_us)),
+    )
+    return tuple(TimePart(what, time_us / span_us) for what, time_us in times)
+
+
+def time_parts(summary: ProfileSummary) -> tuple[TimePart, ...]:
+    """Return the span as the mean device spent it or, in a trace without devices, the host; () where unknown."""
+    if summary.span_us is None:
+        return ()
+    if summary.devices:
+        bars = [device_parts(device, summary.span_us) for device in summary.devices]
+        return tuple(
+            TimePart(same[0].what, sum(part.share for part in same) / len(bars)) for same in zip(*bars, strict=True)
+        )
+    if summary.host is None:
+        return ()
+    busy = summary.host.busy_us / summary.span_us
+    return TimePart("host in operators", busy), TimePart("host outside operators", max(0.0, 1 - busy))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= _LARGEST
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str and len(value) <= _LONGEST_TEXT
+
+
+def _or_none(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or accepts(value)
+
+
+# By the types of the fields above, so that a new field needs no second list.
+_ACCEPTS: dict[Any, Callable[[Any], bool]] = {float: _is_number, int: _is_count, str: _is_text}
+_ACCEPTS |= {kind | None: _or_none(accepts) for kind, accepts in _ACCEPTS.items()}
+
+
+def _fitting(values: Mapping[str, Any], name: str, kind: Any) -> Any:
+    """Return the value of a key, None where it is not of the kind."""
+    value = values.get(name)
+    return value if _ACCEPTS[kind](value) else None
+
+
+def _row(row_type: type[RowT], values: Any) -> RowT | None:
+    """Return an object of the summary, or None where one of its values does not fit."""
+    if type(values) is not dict:
+        return None
+    kinds = {field.name: field.type for field in fields(row_type)}  # type: ignore[arg-type]  # all are dataclasses
+    row = {name: values.get(name) for name in kinds}
+    return row_type(**row) if all(_ACCEPTS[kinds[name]](value) for name, value in row.items()) else None
+
+
+def _rows(row_type: type[RowT], values: Any) -> tuple[RowT, ...]:
+    found = (_row(row_type, value) for value in values) if type(values) is list else ()
+    return tuple(row for row in found if row is not None)

@@ -1,0 +1,119 @@
+"""Profiler traces of one run, and the newest trace of every run that has one."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy.orm import Session
+
+from db.models import Profile, Run
+from db.queries.profile_summary import ProfileSummary, read_summary
+from db.queries.rows import columns_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileKey:
+    """Names one trace of a run."""
+
+    attempt: int
+    node_rank: int
+    line: int
+    rank: int | None
+    step: int | None
+    """Optimizer steps done when the trace ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRow(ProfileKey):
+    """One trace with its summary."""
+
+    t: float
+    trace: str | None
+    """Path in the run directory."""
+    summary: ProfileSummary
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledRun:
+    """A run with the trace that stands for it: of its newest profiled attempt, the lowest rank, the last one."""
+
+    run_id: str
+    name: str | None
+    provenance: str
+    recipe: str | None
+    model: str | None
+    parallel: str | None
+    precision: str | None
+    world_size: int | None
+    num_nodes: int | None
+    device_type: str | None
+    device_name: str | None
+    global_batch_size: int | None
+    profile: ProfileRow
+
+
+@dataclass(frozen=True)
+class ProfilePage:
+    """Some of the runs that have a trace."""
+
+    rows: tuple[ProfiledRun, ...]
+    num_matching: int
+    devices: tuple[tuple[str, int], ...]
+    """Every device name among runs with a trace, with its number of runs."""
+
+
+def has_profile(session: Session, run_id: str) -> bool:
+    """Tell whether a trace of a run is recorded."""
+    return session.execute(select(Profile.line).where(Profile.run_id == run_id).limit(1)).first() is not None
+
+
+def profile_keys(session: Session, run_id: str, limit: int = 100) -> list[ProfileKey]:
+    """Return the traces of a run: the newest attempt first, in it by rank, of a rank the newest first."""
+    statement = select(*columns_of(Profile, ProfileKey)).where(Profile.run_id == run_id)
+    in_order = statement.order_by(Profile.attempt.desc(), *_representative_first()).limit(limit)
+    return [ProfileKey(**row._mapping) for row in session.execute(in_order)]
+
+
+def profile_of(session: Session, run_id: str, key: ProfileKey) -> ProfileRow:
+    """Return one trace of a run that `profile_keys` has named."""
+    statement = select(*columns_of(Profile, ProfileRow)).where(_is(run_id, key))
+    return _profile(session.execute(statement).one())
+
+
+def list_profiled_runs(
+    session: Session, device_name: str | None = None, *, limit: int = 25, offset: int = 0
+) -> ProfilePage:
+    """Return the newest runs that have a trace, on any device or on those of one name."""
+    is_profiled = exists().where(Profile.run_id == Run.run_id)
+    names = [field.name for field in fields(ProfiledRun) if field.name != "profile"]
+    statement = select(*(getattr(Run, name) for name in names)).where(is_profiled)
+    counted = select(Run.device_name, func.count()).where(is_profiled).group_by(Run.device_name)
+    counts: dict[str | None, int] = {row[0]: row[1] for row in session.execute(counted)}
+    num_matching = sum(counts.values())
+    if device_name is not None:
+        statement = statement.where(Run.device_name == device_name)
+        num_matching = counts.get(device_name, 0)
+    newest = statement.order_by(Run.created_at.desc(), Run.run_id.desc()).limit(limit).offset(offset)
+    rows = []
+    for row in session.execute(newest).all():
+        key = profile_keys(session, row.run_id, limit=1)[0]
+        rows.append(ProfiledRun(**row._mapping, profile=profile_of(session, row.run_id, key)))
+    devices = tuple(sorted((name, number) for name, number in counts.items() if name is not None))
+    return ProfilePage(tuple(rows), num_matching, devices)
+
+
+def _representative_first() -> tuple[ColumnElement[Any], ...]:
+    return Profile.rank.asc().nulls_last(), Profile.node_rank.asc(), Profile.line.desc()
+
+
+def _is(run_id: str, key: ProfileKey) -> ColumnElement[bool]:
+    return (
+        (Profile.run_id == run_id)
+        & (Profile.attempt == key.attempt)
+        & (Profile.node_rank == key.node_rank)
+        & (Profile.line == key.line)
+    )
+
+
+def _profile(row: Any) -> ProfileRow:
+    return ProfileRow(**{**row._mapping, "summary": read_summary(row.summary)})

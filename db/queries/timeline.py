@@ -1,0 +1,58 @@
+"""A run over the wall clock: which attempt held how many ranks when, and what it lost."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from db.models import Step
+from db.queries.rows import AttemptRow
+from db.queries.steps import lineage_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """One attempt on the wall clock."""
+
+    attempt: int
+    world_size: int
+    started_at: float
+    ended_at: float
+    """Unix seconds; of an attempt without an end, its last sign of life."""
+    status: str
+    reason: str | None
+    first_step: int | None
+    last_step: int | None
+    num_redone: int
+    """Steps after its last checkpoint that a newer attempt took again."""
+    lost_since: float | None
+    """Unix seconds of the last step that counts, or of the start where none does; None where nothing was lost."""
+
+
+def timeline_of(session: Session, run_id: str, attempts: list[AttemptRow], limit: int = 500) -> list[Stretch]:
+    """Return the newest attempts whose world size is known, in the order of time."""
+    lineage = {part.attempt: part for part in lineage_of(session, run_id)}
+    stretches = []
+    for row in attempts[-limit:]:
+        if row.world_size is None:
+            continue
+        part = lineage.get(row.attempt)
+        lost_since = None
+        if part is not None and part.num_redone:
+            kept = (Step.run_id == run_id, Step.attempt == row.attempt, Step.step == part.kept_through)
+            lost_since = session.scalar(select(Step.t).where(*kept)) or row.started_at
+        stretches.append(
+            Stretch(
+                attempt=row.attempt,
+                world_size=row.world_size,
+                started_at=row.started_at,
+                ended_at=row.last_seen_at if row.ended_at is None else row.ended_at,
+                status=row.status,
+                reason=row.reason,
+                first_step=part.first_step if part else None,
+                last_step=part.last_step if part else None,
+                num_redone=part.num_redone if part else 0,
+                lost_since=lost_since,
+            )
+        )
+    return stretches

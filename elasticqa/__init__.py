@@ -1,0 +1,1 @@
+"""Elastic, resumable fine-tuning for extractive question answering: the training core and the command line."""

@@ -1,0 +1,182 @@
+"""A captured step is an eager step: losses, weights, dropout, and what is skipped."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForQuestionAnswering
+
+from elasticqa.attention import PACKED, PACKED_SDPA
+from elasticqa.batching import StepPlan, StepPlanner
+from elasticqa.build import build_engine
+from elasticqa.capture import CapturedEngine
+from elasticqa.config import BatchPlan, Precision, TrainConfig, batch_plan
+from elasticqa.engine import Engine
+from elasticqa.model import ModelSpec, QuestionAnswerer
+from elasticqa.topology import Topology
+from tests.ranks import run_on_ranks
+from tests.test_model import random_features
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+LENGTHS = tuple((7 * n) % 61 + 4 for n in range(75))
+"""75 features: 9 steps of 8 and one of 3 are an epoch."""
+FEATURES = random_features(LENGTHS)
+STEPS = 50
+
+
+def config_of(precision: Precision, **more: object) -> TrainConfig:
+    fields: dict[str, object] = {
+        "precision": precision, "global_batch_size": 8, "micro_batch_size": 8, "max_length": 64, "doc_stride": 16,
+        "learning_rate": 1e-3, "epochs": 6, "dropout": 0.0, "parallel": "ddp", "compile": False, **more,
+    }  # fmt: skip
+    return TrainConfig(**fields)  # type: ignore[arg-type]
+
+
+def engine_of(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[Engine, BatchPlan]:
+    dropout = config.dropout
+    bert = AutoConfig.for_model(
+        "bert", vocab_size=100, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
+        max_position_embeddings=80, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+    )  # fmt: skip
+    bert._attn_implementation = PACKED_SDPA if config.attention == "sdpa" else PACKED
+    torch.manual_seed(0)
+    answerer = QuestionAnswerer(AutoModelForQuestionAnswering.from_config(bert), ModelSpec.of(bert, config.attention))
+    plan = batch_plan(config, len(FEATURES), topology.world_size)
+    engine = build_engine(config, topology, plan=plan, features=FEATURES, answerer=answerer, stack=stack)
+    engine.prime(0)
+    return engine, plan
+
+
+def planner_of(config: TrainConfig, plan: BatchPlan, topology: Topology) -> StepPlanner:
+    return StepPlanner(
+        plan, FEATURES.lengths, seed=1, rank=topology.rank, world_size=topology.world_size,
+        micro_batch_size=config.micro_batch_size,
+    )  # fmt: skip
+
+
+def figures_of(topology: Topology, config: TrainConfig, num_steps: int = STEPS) -> list[list[float]]:
+    """Return the figures of training steps; a function of a module, since ranks import it."""
+    with ExitStack() as stack:
+        engine, plan = engine_of(config, topology, stack)
+        assert isinstance(engine, CapturedEngine) == bool(config.cuda_graphs)
+        planner = planner_of(config, plan, topology)
+        return [
+            engine.run(planner.step_plan(step), config.learning_rate, wants_stop=step == 7 and topology.rank == 0)
+            .figures.tolist()
+            for step in range(num_steps)
+        ]  # fmt: skip
+
+
+def alone() -> Topology:
+    return Topology.from_env({})
+
+
+@pytest.mark.parametrize(
+    ("precision", "attention", "compiled", "tolerance"),
+    [
+        ("fp32", "sdpa", False, 1e-4),
+        ("bf16", "auto", False, 3e-2),
+        ("bf16", "auto", True, 3e-2),
+        ("fp16", "auto", False, 1e-2),
+        ("fp16", "sdpa", False, 1e-2),
+    ],
+)
+def test_captured_losses_equal_eager_ones(
+    precision: Precision,
+    attention: str,
+    compiled: bool,
+    tolerance: float,
+    record_property: Callable[[str, object], None],
+) -> None:
+    topology = alone()
+    eager = figures_of(topology, config_of(precision, attention=attention, cuda_graphs=False))
+    captured = figures_of(topology, config_of(precision, attention=attention, cuda_graphs=True, compile=compiled))
+    assert eager[-1][0] < eager[0][0] - 0.5
+    gaps = [abs(mine[0] - other[0]) for mine, other in zip(captured, eager, strict=True)]
+    record_property("largest_gap", max(gaps))
+    assert max(gaps) < tolerance
+    assert [row[1] for row in captured] == [row[1] for row in eager]
+    assert [row[3] for row in captured] == [row[3] for row in eager]
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize(("precision", "attention", "tolerance"), [("fp32", "sdpa", 1e-4), ("bf16", "auto", 3e-2)])
+def test_captured_ddp_equals_one_eager_process(
+    precision: Precision, attention: str, tolerance: float, record_property: Callable[[str, object], None]
+) -> None:
+    eager = figures_of(alone(), config_of(precision, attention=attention, cuda_graphs=False))
+    config = config_of(precision, attention=attention, cuda_graphs=True)
+    first, second = run_on_ranks(2, figures_of, config)
+    assert first == second
+    gaps = [abs(mine[0] - other[0]) for mine, other in zip(first, eager, strict=True)]
+    record_property("largest_gap", max(gaps))
+    assert max(gaps) < tolerance
+    assert [step for step, row in enumerate(first) if row[1] > 0] == [7]
+
+
+@pytest.fixture
+def engine() -> Iterator[tuple[CapturedEngine, StepPlan]]:
+    """Return an engine with dropout and the plan of a step."""
+    config = config_of("bf16", dropout=0.1, cuda_graphs=True)
+    with ExitStack() as stack:
+        built, plan = engine_of(config, alone(), stack)
+        assert isinstance(built, CapturedEngine)
+        yield built, planner_of(config, plan, alone()).step_plan(0)
+
+
+def test_dropout_of_a_replay_follows_from_the_step(engine: tuple[CapturedEngine, StepPlan]) -> None:
+    built, plan = engine
+    others = [replace(plan, step=step) for step in (1, 2)]
+    losses = [built.run(each, 0.0, wants_stop=False).figures[0].item() for each in [plan, *others, plan, others[1]]]
+    # Sums of the flash kernel's backward pass have no fixed order, but with a rate of 0 no weight follows them.
+    assert losses[0] == losses[3]
+    assert losses[2] == losses[4]
+    assert len(set(losses)) == 3
+
+
+def test_capture_changes_no_weight(engine: tuple[CapturedEngine, StepPlan]) -> None:
+    built, plan = engine
+    before = [parameter.detach().clone() for parameter in built.model.parameters()]
+    assert built.run(plan, 0.0, wants_stop=False).is_warmup
+    for parameter, other in zip(built.model.parameters(), before, strict=True):
+        assert torch.equal(parameter, other)
+    steps = {float(state["step"]) for state in built.optimizer.state.values()}
+    assert steps == {1.0}
+    assert not built.run(plan, 0.0, wants_stop=False).is_warmup
+
+
+def test_value_that_is_not_finite_changes_nothing_in_a_replay(engine: tuple[CapturedEngine, StepPlan]) -> None:
+    built, plan = engine
+    built.run(plan, 1e-3, wants_stop=False)
+    weight = next(built.model.parameters())
+    healthy = weight.detach().clone()
+    with torch.no_grad():
+        weight.fill_(float("inf"))
+    before = [parameter.detach().clone() for parameter in built.model.parameters()]
+    loss, _, norm, _ = built.run(plan, 1e-3, wants_stop=False).figures.tolist()
+    assert not math.isfinite(loss) or not math.isfinite(norm)
+    for parameter, other in zip(built.model.parameters(), before, strict=True):
+        assert torch.equal(parameter, other)
+    with torch.no_grad():
+        weight.copy_(healthy)
+    assert math.isfinite(built.run(plan, 1e-3, wants_stop=False).figures[0].item())
+
+
+def test_learning_rate_reaches_the_replay_and_the_optimizer_keeps_its_form(
+    engine: tuple[CapturedEngine, StepPlan],
+) -> None:
+    built, plan = engine
+    built.run(plan, 0.0, wants_stop=False)
+    bias = next(p for p in built.model.parameters() if p.ndim == 1)
+    before = bias.detach().clone()
+    built.run(plan, 0.0, wants_stop=False)
+    assert torch.equal(bias, before)
+    built.run(plan, 1e-3, wants_stop=False)
+    assert not torch.equal(bias, before)
+    for group in built.optimizer.param_groups:
+        assert isinstance(group["lr"], float)
+        assert not group["capturable"]

@@ -1,0 +1,70 @@
+"""A checkpoint over NCCL goes on under the other strategy, and with fewer GPUs."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+
+from elasticqa.checkpoint import Checkpointer
+from elasticqa.config import Parallel, TrainConfig
+from elasticqa.topology import Topology
+from tests.gpu.test_capture import alone, config_of, engine_of, planner_of
+from tests.ranks import run_on_ranks
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")]
+
+SAVED_AT, STEPS = 20, 50
+
+
+def losses_of(topology: Topology, config: TrainConfig, directory: Path, steps: range) -> list[float]:
+    """Return the losses of the steps, going on from what is saved and saving at the end."""
+    with ExitStack() as stack:
+        engine, plan = engine_of(config, topology, stack)
+        checkpointer = Checkpointer(directory, topology, keep=10)
+        found = checkpointer.newest_whole()
+        extra = {"updater": engine.updater.state_dict()}
+        if steps.start:
+            assert found is not None
+            checkpointer.restore(found[0], engine.model, engine.optimizer, extra)
+        planner = planner_of(config, plan, topology)
+        losses = [
+            float(engine.run(planner.step_plan(step), config.learning_rate, wants_stop=False).figures[0])
+            for step in steps
+        ]
+        if not steps.start:
+            checkpointer.save(steps.stop, engine.model, engine.optimizer, extra, progress={}, config={})
+        return losses
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance", "before", "after"),
+    [
+        ("fp32", 1e-4, "ddp", "fsdp"),
+        ("fp32", 1e-4, "fsdp", "ddp"),
+        ("bf16", 3e-2, "ddp", "fsdp"),
+        ("fp16", 3e-2, "fsdp", "ddp"),
+    ],
+)
+def test_checkpoint_goes_on_under_another_strategy_and_alone(
+    precision: str,
+    tolerance: float,
+    before: Parallel,
+    after: Parallel,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    def config(parallel: Parallel) -> TrainConfig:
+        graphs = parallel == "ddp" and precision == "bf16"
+        return config_of(precision, parallel=parallel, cuda_graphs=graphs)  # type: ignore[arg-type]
+
+    expected = losses_of(alone(), config("ddp"), tmp_path / "alone", range(STEPS))
+    first, _ = run_on_ranks(2, losses_of, config(before), tmp_path / "two", range(SAVED_AT))
+    second, _ = run_on_ranks(2, losses_of, config(after), tmp_path / "two", range(SAVED_AT, STEPS))
+    third = losses_of(alone(), config("ddp"), tmp_path / "two", range(SAVED_AT, STEPS))
+    assert expected[-1] < expected[0] - 0.5
+    for name, losses in (("other strategy", [*first, *second]), ("one GPU", [*first, *third])):
+        largest = max(abs(loss - other) for loss, other in zip(losses, expected, strict=True))
+        record_property(name, largest)
+        assert largest < tolerance, name

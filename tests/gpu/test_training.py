@@ -1,0 +1,185 @@
+"""Whole training runs on GPUs: precisions, strategies over NCCL, resuming, and what the record says of the devices."""
+
+import signal
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import training
+from tests.conftest import REPOSITORY
+
+NUM_GPUS = torch.cuda.device_count()
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(NUM_GPUS == 0, reason="needs a CUDA device")]
+needs_two = pytest.mark.skipif(NUM_GPUS < 2, reason="needs two CUDA devices")
+
+FP16_AS_ON_A_T4 = ("--precision=fp16", "--attention=sdpa")
+CAPTURED = ("--precision=bf16", "--cuda-graphs=True", "--micro-batch-size=7")
+COMPILED = (*CAPTURED, "--compile=True")
+
+RUNS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "fp32": (1, ("--precision=fp32",)),
+    "fp32-ddp": (2, ("--precision=fp32", "--parallel=ddp")),
+    "fp32-fsdp": (2, ("--precision=fp32", "--parallel=fsdp")),
+    "bf16": (1, ("--precision=bf16", "--cuda-graphs=False")),
+    "bf16-ddp": (2, ("--precision=bf16", "--parallel=ddp", "--cuda-graphs=False")),
+    "bf16-fsdp": (2, ("--precision=bf16", "--parallel=fsdp")),
+    "bf16-captured": (1, CAPTURED),
+    "bf16-captured-ddp": (2, (*CAPTURED, "--parallel=ddp")),
+    "bf16-compiled": (1, COMPILED),
+    "bf16-compiled-fsdp": (2, ("--precision=bf16", "--parallel=fsdp", "--compile=True")),
+    "fp16": (1, FP16_AS_ON_A_T4),
+    "fp16-ddp": (2, (*FP16_AS_ON_A_T4, "--parallel=ddp")),
+    "fp16-fsdp": (2, (*FP16_AS_ON_A_T4, "--parallel=fsdp")),
+}
+"""Name -> ranks and flags."""
+
+Finished = dict[str, Future[Path]]
+Note = Callable[[str, object], None]
+
+
+def flags(model: Path, data: Path, *more: str) -> list[str]:
+    """Return flags of a run of 50 steps on 53 features, 8 steps an epoch, the last of 4 features."""
+    return [
+        "--recipe=demo", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
+        "--global-batch-size=7", "--micro-batch-size=3", "--learning-rate=1e-3", "--log-every-s=0", "--no-eval-before",
+        "--dropout=0", "--epochs=7", "--max-steps=50", *more,
+    ]  # fmt: skip
+
+
+def run(home: Path, num_ranks: int, arguments: list[str], device: int) -> Path:
+    """Train in a home of its own and return the run directory."""
+    visible = ",".join(map(str, range(NUM_GPUS))) if num_ranks > 1 else str(device)
+    done = training.train(home, *arguments, nproc=num_ranks, CUDA_VISIBLE_DEVICES=visible)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return training.only_run(home)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_model: Path, tiny_squad: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Return the run directories to come of `RUNS`, which share the GPUs: none of them is timed."""
+    possible = {name: what for name, what in RUNS.items() if what[0] <= NUM_GPUS}
+    result: Finished = {}
+    with ThreadPoolExecutor(len(possible)) as pool:
+        for number, (name, (num_ranks, more)) in enumerate(possible.items()):
+            home = tmp_path_factory.mktemp(name)
+            arguments = flags(tiny_model, tiny_squad, *more)
+            result[name] = pool.submit(run, home, num_ranks, arguments, number % NUM_GPUS)
+    return result
+
+
+def gap(finished: Finished, name: str, other: str) -> float:
+    """Return the largest difference of two runs' losses over 50 steps."""
+    losses, expected = (training.losses(finished[key].result()) for key in (name, other))
+    assert list(losses) == list(expected) == list(range(1, 51))
+    assert expected[50] < expected[1] - 0.5
+    return max(abs(losses[step] - expected[step]) for step in losses)
+
+
+@needs_two
+@pytest.mark.parametrize("name", ["fp32-ddp", "fp32-fsdp"])
+def test_fp32_losses_are_those_of_one_gpu(name: str, finished: Finished, record_property: Note) -> None:
+    largest = gap(finished, name, "fp32")
+    record_property("largest_gap", largest)
+    assert largest < 1e-4
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if not name.startswith("fp32")])
+def test_half_precision_losses_are_near_those_of_fp32(name: str, finished: Finished, record_property: Note) -> None:
+    if RUNS[name][0] > NUM_GPUS:
+        pytest.skip("needs two CUDA devices")
+    largest = gap(finished, name, "fp32")
+    record_property("largest_gap", largest)
+    assert largest < 5e-2
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fp32", ("fp32", "sdpa", False, False)),
+        ("bf16", ("bf16", "flash", False, False)),
+        ("bf16-captured", ("bf16", "flash", False, True)),
+        ("bf16-compiled", ("bf16", "flash", True, True)),
+        ("fp16", ("fp16", "sdpa", False, False)),
+    ],
+)
+def test_record_says_what_was_in_use(name: str, expected: tuple[str, str, bool, bool], finished: Finished) -> None:
+    setup = training.journal(finished[name].result())["setup"][0]
+    assert tuple(setup[key] for key in ("precision", "attention", "is_compiled", "is_captured")) == expected
+
+
+def test_record_names_the_card_and_its_memory(finished: Finished) -> None:
+    lines = training.journal(finished["bf16"].result())
+    host = lines["hosts"][0]["hosts"][0]
+    assert host["device_type"] == "cuda"
+    assert host["device_name"] == torch.cuda.get_device_name(0)
+    assert host["device_memory_bytes"] == torch.cuda.get_device_properties(0).total_memory
+    assert all(0 < line["peak_memory_bytes"] < host["device_memory_bytes"] for line in lines["step"])
+    assert lines["end"][0]["peak_memory_bytes"] == max(line["peak_memory_bytes"] for line in lines["step"])
+
+
+def test_system_samples_have_the_figures_of_the_card(finished: Finished) -> None:
+    samples = training.journal(finished["fp32"].result())["system"]
+    gpus = [gpu for line in samples for gpu in line["gpus"]]
+    assert gpus
+    for gpu in gpus:
+        assert 0 <= gpu["utilization_percent"] <= 100
+        assert gpu["memory_bytes"] > 0
+        assert gpu["power_w"] > 0
+
+
+def test_captured_steps_that_were_replayed_count_and_captures_do_not(finished: Finished) -> None:
+    steps = training.journal(finished["bf16-captured"].result())["step"]
+    counted = [line for line in steps if not line["is_warmup"]]
+    assert 10 < len(counted) < len(steps) - 4
+
+
+@needs_two
+def test_run_goes_on_with_fewer_gpus(
+    finished: Finished, tiny_model: Path, tiny_squad: Path, tmp_path: Path, record_property: Note
+) -> None:
+    arguments = flags(tiny_model, tiny_squad, "--precision=fp32")
+    with subprocess.Popen(
+        training.command(*arguments, nproc=2),
+        cwd=REPOSITORY,
+        env=training.environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("step 5/"):
+                break
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+    directory = training.only_run(tmp_path)
+    assert training.journal(directory)["end"][0]["status"] == "preempted"
+    done = training.train(tmp_path, *arguments, nproc=1)
+    assert done.returncode == 0, done.stderr[-4000:]
+    expected = training.losses(finished["fp32"].result())
+    losses = training.losses(directory) | training.losses(directory, 2)
+    record_property("resumed_after", max(training.losses(directory)))
+    assert losses == pytest.approx(expected, abs=1e-4)
+    fed = training.fed(directory) | training.fed(directory, 2)
+    assert fed == training.fed(finished["fp32"].result())
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_profile_has_figures_of_the_card(graphs: bool, tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+    arguments = flags(
+        tiny_model, tiny_squad, "--precision=bf16", "--profile", "--micro-batch-size=7", f"--cuda-graphs={graphs}"
+    )
+    done = training.train(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr[-4000:]
+    directory = training.only_run(tmp_path)
+    (line,) = training.journal(directory)["profile"]
+    assert (directory / line["trace"]).is_file()
+    summary = line["summary"]
+    assert summary["devices"]
+    names = " ".join(kernel["name"] for kernel in summary["kernels"])
+    assert "flash" in names
+    assert "FusedAdam" in names or "fused_adam" in names
