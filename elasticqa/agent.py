@@ -1,5 +1,6 @@
-"""torchrun with an exit status that a scheduler can act on: asked to stop is not failed."""
+"""torchrun as a scheduler needs it: asked to stop is not failed, and a lost peer is noticed at once."""
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +10,9 @@ from torch.distributed.run import main as torchrun
 EXIT_ASKED_TO_STOP = 143
 """As the trainer's own end after a signal: 128 + SIGTERM. torchrun would end with 1, as after a failure."""
 
+PEER_LOST = signal.SIGUSR2
+"""Sent to all processes of a job when one of its nodes is gone."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Run torchrun with its options; its workers have been stopped, and have saved, when this returns.
@@ -16,6 +20,9 @@ def main(argv: Sequence[str]) -> int:
     Raises:
         ChildFailedError: the workers failed, and so did their restarts.
     """
+    # Survives the signal, while its workers die of it: a handler, other than to ignore it, is not passed on to them.
+    # They wait for the lost peer in a collective that would take minutes to give up, and torchrun starts them again.
+    signal.signal(PEER_LOST, lambda *_: None)
     try:
         torchrun(list(argv))
     except SignalException as end:

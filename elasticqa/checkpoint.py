@@ -119,18 +119,19 @@ class Checkpointer:
             if path not in kept:
                 _remove(path)
 
-    def keep_best(self, path: Path, f1: float) -> bool:
+    def keep_best(self, step: int, f1: float) -> bool:
         """Keep a checkpoint from being pruned while no other one has a higher F1; only rank 0 writes.
 
         Args:
-            path: of a committed checkpoint.
+            step: of the checkpoint; one that has not been committed is not kept.
             f1: percent, of the model in it.
 
         Returns:
             Whether it is the best now; always False on other ranks.
         """
-        before = self.best()
-        if not self._topology.is_main or (before is not None and before[1] >= f1):
+        path, before = self._directory / directory_name(step), self.best()
+        is_better = path.is_dir() and (before is None or f1 > before[1])
+        if not self._topology.is_main or not is_better:
             return False
         unfinished = self._directory / f".{BEST}.partial"
         try:

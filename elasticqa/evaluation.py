@@ -1,6 +1,7 @@
 """EM and F1 of a model: features spread over the ranks, each on one, only spans gathered."""
 
 import json
+import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from elasticqa.squad.features import Features
 from elasticqa.squad.metric import Score, mean_metrics, squad_scores
 from elasticqa.squad.read import Example
 from elasticqa.topology import Topology
+
+logger = logging.getLogger(__name__)
 
 FEATURES_PER_BATCH = 64
 
@@ -52,8 +55,13 @@ class Evaluator:
         predictions = join_spans(self.features, Spans.concatenate(parts), self.examples)
         scores = squad_scores({p.id: p.text for p in predictions}, self.examples)
         metrics = mean_metrics(scores)
-        path = f"predictions/attempt-{self.attempt:04d}-step-{step:08d}-{self.split}.jsonl"
-        self._write(self.run_directory / path, predictions, scores)
+        path: str | None = f"predictions/attempt-{self.attempt:04d}-step-{step:08d}-{self.split}.jsonl"
+        try:
+            self._write(self.run_directory / str(path), predictions, scores)
+        except OSError as error:
+            # The figures are what counts; the other ranks wait for this one.
+            logger.warning("predictions %s are not kept: %s", path, error)
+            path = None
         return Evaluation(
             step=step,
             split=self.split,

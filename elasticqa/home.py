@@ -14,9 +14,13 @@ class HomeError(ConfigError):
     """The home directory cannot hold runs."""
 
     def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(path, problem)
         self.path = path
-        super().__init__(
-            f"home directory {path} {problem}: runs are written there; set ELASTICQA_HOME to a directory "
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"home directory {self.path} {self.problem}: runs are written there; set ELASTICQA_HOME to a directory "
             "that you can write"
         )
 

@@ -18,7 +18,8 @@ import torch
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.errors import ConfigError, DataError
 from elasticqa.flags import parse_config
-from elasticqa.home import HomeError, home
+from elasticqa.home import HomeError, home, new_run_id
+from elasticqa.resume import RUN_ID_VARIABLE
 from elasticqa.task import load_task
 
 EXIT_BAD_REQUEST = 2
@@ -142,6 +143,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--gpus", type=int, default=0)
     known, rest = parser.parse_known_args(argv)
     environ = own_environment(os.environ)
+    # Made once, so that the workers that torchrun starts again go on in the run that they began.
+    environ.setdefault(RUN_ID_VARIABLE, new_run_id())
     try:
         launch = None
         if known.nnodes is not None:

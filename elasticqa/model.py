@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModelForQuestionAnswering, PretrainedConfig
+from transformers import AutoConfig, AutoModelForQuestionAnswering, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from elasticqa.attention import PACKED, PACKED_SDPA
@@ -70,7 +70,7 @@ class ModelSpec:
         )
 
 
-def load_model(path: str | Path, config: TrainConfig) -> tuple[nn.Module, ModelSpec]:
+def load_model(path: str | Path, config: TrainConfig) -> tuple[PreTrainedModel, ModelSpec]:
     """Return the model in fp32 on the CPU, its new head drawn from the seed, and its spec.
 
     Raises:

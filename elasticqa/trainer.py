@@ -99,13 +99,14 @@ class Trainer:
             self._train_step()
             self._read_figures(lag=0 if self.topology.device.type == "cpu" else 2)
             self._profile()
-            if self._is_due(self.config.eval_every_steps):
+            evaluates = self._is_due(self.config.eval_every_steps)
+            if evaluates or self._is_due(self.config.checkpoint_every_steps):
+                self._save("evaluation" if evaluates else "interval")
+            if evaluates:
                 self._evaluate()
-            if self._is_due(self.config.checkpoint_every_steps):
-                self._save("interval")
         self._read_figures(lag=0)
         self.profiler.stop()
-        if self._stop_agreed:
+        if self._stop_agreed and self.step < self.plan.num_steps:
             self.stopped_by = self.stop.received or Signals.SIGTERM
             self._save("signal")
             return
@@ -135,7 +136,9 @@ class Trainer:
         return torch.cuda.max_memory_allocated(self.topology.device) if is_cuda else None
 
     def _is_due(self, every: int | None) -> bool:
-        return every is not None and self.step % every == 0 and self.step < self.plan.num_steps
+        """Whether something done every so many steps is to be done now; the grace period before an end is not for it."""
+        is_on_the_way = self.step < self.plan.num_steps and not self._stop_agreed
+        return every is not None and self.step % every == 0 and is_on_the_way
 
     def _train_step(self) -> None:
         """Run one step; its figures stay on the device."""
@@ -209,6 +212,7 @@ class Trainer:
         self.engine.model.train()
         if evaluation is not None:
             self.recorder.evaluation(evaluation)
+            self.checkpointer.keep_best(self.step, evaluation.f1)
             self.best_f1 = max(evaluation.f1, self.best_f1 or 0.0)
         self._clock = time.perf_counter()
 

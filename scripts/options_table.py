@@ -34,8 +34,8 @@ def page() -> str:
         [
             "# Options of a training run",
             "",
-            "They follow `--` of a component, or `elasticqa train`. A recipe sets its own defaults; the column shows those",
-            "of a run without one. Made by `python scripts/options_table.py`.",
+            "They follow `--` of a component, or `elasticqa train`. A recipe sets its own defaults; the column shows",
+            "those of a run without one. Made by `python scripts/options_table.py`.",
             "",
             "| option | default | meaning |",
             "|---|---|---|",

@@ -1,5 +1,6 @@
 """Runs as their journals would tell them, for tests and pictures of the pages."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,10 @@ class RunSpec:
     seed: int = 0
     torch: str = "2.13.0"
     settings: dict[str, Any] = field(default_factory=dict)
+    profile: dict[str, Any] | None = None
+    """Summary of a trace of the last attempt."""
+    answers: tuple[dict[str, Any], ...] = ()
+    """Lines of the predictions of every evaluation."""
 
 
 class Lines:
@@ -162,7 +167,12 @@ def _write_attempt(run_dir: Path, spec: RunSpec, number: int, life: Life, genera
         start + 8.0,
         "setup",
         dataset={"name": "squad", "num_train_features": spec.num_steps * spec.global_batch_size // 2},
-        model={"name": "bert-base-uncased", "model_type": "bert", "num_parameters": 108_893_186},
+        model={
+            "name": "bert-base-uncased",
+            "model_type": "bert",
+            "num_parameters": 108_893_186,
+            "flops_per_token": 6 * 85_056_002,
+        },
         num_steps=spec.num_steps,
         steps_per_epoch=spec.num_steps // 2,
         start_step=life.first_step - 1,
@@ -174,14 +184,18 @@ def _write_attempt(run_dir: Path, spec: RunSpec, number: int, life: Life, genera
     if life.first_step > 1:
         message = f"went on from step {life.first_step - 1}"
         lines.add(start + 8.0, "event", name="resume", message=message, data={"step": life.first_step - 1})
-    end = _write_steps(lines, spec, life, generator)
+    end = _write_steps(lines, spec, number, life, generator)
+    if spec.profile is not None and number == len(spec.lives):
+        _write_trace(run_dir, lines, spec, number, end)
+    if spec.answers:
+        _write_answers(run_dir, spec, number, life)
     _write_end(lines, life, start, end)
     lines.save()
     for node in range(1, spec.num_nodes):
         _write_other_node(run_dir, spec, number, life, node, end)
 
 
-def _write_steps(lines: Lines, spec: RunSpec, life: Life, generator: np.random.Generator) -> float:
+def _write_steps(lines: Lines, spec: RunSpec, number: int, life: Life, generator: np.random.Generator) -> float:
     t = life.started_at + 8.0
     next_sample = t
     for step, fields in _steps(spec, life, generator):
@@ -192,7 +206,9 @@ def _write_steps(lines: Lines, spec: RunSpec, life: Life, generator: np.random.G
             next_sample += 0.25
         if step % STEPS_PER_EVALUATION == 0:
             t += 1.2
-            lines.add(t, "evaluation", step=step, split="dev", eval_time_s=1.2, **_scores(spec, step, generator))
+            scores = _scores(spec, step, generator)
+            predictions = _predictions_path(number, step) if spec.answers else None
+            lines.add(t, "evaluation", step=step, split="dev", eval_time_s=1.2, predictions=predictions, **scores)
             lines.add(
                 t + 0.3,
                 "checkpoint",
@@ -230,6 +246,27 @@ def _steps(spec: RunSpec, life: Life, generator: np.random.Generator) -> Iterato
                 "is_warmup": is_warmup,
             },
         )
+
+
+def _predictions_path(number: int, step: int) -> str:
+    return f"predictions/attempt-{number:04d}-step-{step:08d}-dev.jsonl"
+
+
+def _write_answers(run_dir: Path, spec: RunSpec, number: int, life: Life) -> None:
+    content = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in spec.answers)
+    for step in range(life.first_step, life.last_step + 1):
+        if step % STEPS_PER_EVALUATION == 0:
+            path = run_dir / _predictions_path(number, step)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+
+
+def _write_trace(run_dir: Path, lines: Lines, spec: RunSpec, number: int, t: float) -> None:
+    trace = f"traces/attempt-{number:04d}-rank-00000.json.gz"
+    lines.add(t, "profile", step=spec.lives[-1].last_step, rank=0, summary=spec.profile, trace=trace)
+    (run_dir / "traces").mkdir()
+    (run_dir / trace).write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    (run_dir / trace.replace(".json.gz", "-table.txt")).write_text("Name  Self CPU\n", encoding="utf-8")
 
 
 def _scores(spec: RunSpec, step: int, generator: np.random.Generator) -> dict[str, Any]:
@@ -279,79 +316,3 @@ def _write_other_node(run_dir: Path, spec: RunSpec, number: int, life: Life, nod
     for t in np.arange(life.started_at + 8.0, end, 0.25):
         lines.add(float(t), "system", **_sample(node, spec, generator))
     lines.save()
-
-
-def write_lab(runs_dir: Path, now: float) -> None:
-    """Write what a small group's record looks like: repeats at several sizes, and runs that did not go well.
-
-    Args:
-        runs_dir: gets a directory a run.
-        now: Unix seconds; the runs lie in the hours before it.
-    """
-    sizes = (
-        ("none", 1, 1, 24, 0.0200),
-        ("ddp", 2, 1, 24, 0.0112),
-        ("ddp", 4, 1, 24, 0.0064),
-        ("ddp", 4, 2, 96, 0.0212),
-        ("fsdp", 4, 1, 24, 0.0071),
-    )
-    number = 0
-    for parallel, world_size, num_nodes, batch, step_time_s in sizes:
-        for repeat in range(6 if parallel != "fsdp" else 3):
-            number += 1
-            spread = 1 + 0.02 * ((repeat * 7) % 5 - 2)
-            write_run(
-                runs_dir,
-                RunSpec(
-                    run_id=ulid(number),
-                    lives=(Life(1, 200, now - 90_000 + 900 * number),),
-                    world_size=world_size,
-                    num_nodes=num_nodes,
-                    parallel=parallel,
-                    global_batch_size=batch,
-                    num_steps=200,
-                    step_time_s=step_time_s * spread * 10,
-                    seed=number,
-                    tags=("scaling",) if repeat == 0 else (),
-                ),
-            )
-    write_run(
-        runs_dir,
-        RunSpec(
-            run_id=ulid(100),
-            name="preempted twice, then done",
-            lives=(
-                Life(1, 130, now - 40_000, None),
-                Life(101, 160, now - 39_800, "preempted", "SIGUSR1: time limit near"),
-                Life(161, 200, now - 39_600),
-            ),
-            world_size=4,
-            num_nodes=2,
-            step_time_s=0.2,
-            tags=("elastic", "chaos"),
-        ),
-    )
-    on_cpu = RunSpec(
-        ulid(101),
-        (Life(1, 60, now - 3_000),),
-        device_type="cpu",
-        device_name="Intel(R) Xeon(R) Platinum 8480+",
-        recipe="demo",
-        step_time_s=0.6,
-        num_steps=60,
-    )
-    write_run(runs_dir, on_cpu)
-    silent = (Life(1, 40, now - 7_000, None),)
-    write_run(runs_dir, replace(on_cpu, run_id=ulid(103), lives=silent, name="lost overnight"))
-    write_run(
-        runs_dir,
-        RunSpec(
-            ulid(102),
-            (Life(1, 12, now - 2_000, "failed", "OutOfMemoryError: CUDA out of memory"),),
-            name="BERT-large without checkpointing",
-            world_size=2,
-            step_time_s=0.5,
-        ),
-    )
-    running = RunSpec(ulid(104), (Life(1, 120, now - 40, None),), name="learning rate 5e-5", step_time_s=0.2)
-    write_run(runs_dir, running)

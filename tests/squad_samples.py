@@ -114,7 +114,7 @@ def unigram_tokenizer() -> PreTrainedTokenizerBase:
 
 def wrap(tokenizer: Tokenizer, **options: object) -> PreTrainedTokenizerBase:
     """Return the transformers tokenizer around a backend."""
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)
 
 
 def _without_types(tokenizer: Tokenizer) -> PreTrainedTokenizerBase:

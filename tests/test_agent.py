@@ -1,5 +1,6 @@
 """torchrun's end as a scheduler reads it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,11 +8,9 @@ import sys
 import pytest
 
 from components.slurm import script
-from elasticqa.agent import EXIT_ASKED_TO_STOP
+from elasticqa.agent import EXIT_ASKED_TO_STOP, PEER_LOST
 from elasticqa.train import EXIT_PREEMPTED
 from tests.conftest import REPOSITORY
-
-pytestmark = pytest.mark.slow
 
 WORKER = """
 import signal, sys
@@ -31,6 +30,7 @@ def test_all_parts_agree_on_the_exit_status_of_a_stop() -> None:
     assert EXIT_ASKED_TO_STOP == EXIT_PREEMPTED == script.EXIT_ASKED_TO_STOP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: signal.Signals) -> None:
     with subprocess.Popen(
@@ -49,6 +49,29 @@ def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: sig
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
+def test_lost_peer_ends_the_workers_and_torchrun_starts_them_again() -> None:
+    code = "import os, signal; print(os.environ['TORCHELASTIC_RESTART_COUNT'], os.getpid(), flush=True); signal.pause()"
+    with subprocess.Popen(
+        [*command()[:3], "--max-restarts=1", *command(sys.executable, "-u", "-c", code)[3:]],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        count, worker = process.stdout.readline().split()
+        assert count == "0"
+        for pid in (process.pid, int(worker)):
+            os.kill(pid, PEER_LOST)
+        count, _ = process.stdout.readline().split()
+        assert count == "1"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == EXIT_ASKED_TO_STOP
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("worker", "status"), [("true", 0), ("false", 1)])
 def test_status_of_other_ends_is_that_of_torchrun(worker: str, status: int) -> None:
     assert subprocess.run(command(worker), cwd=REPOSITORY, capture_output=True, check=False).returncode == status

@@ -138,13 +138,14 @@ def test_best_is_never_pruned_until_a_better_one_comes(tmp_path: Path) -> None:
     checkpointer = save_some(tmp_path, 1, keep=1)
     assert checkpointer.best() is None
     first = tmp_path / "step-00000001"
-    assert checkpointer.keep_best(first, 70.0)
+    assert checkpointer.keep_best(1, 70.0)
     save_some(tmp_path, 2, 3, keep=1)
-    assert not checkpointer.keep_best(tmp_path / "step-00000003", 69.9)
-    assert not checkpointer.keep_best(tmp_path / "step-00000003", 70.0)
+    assert not checkpointer.keep_best(3, 69.9)
+    assert not checkpointer.keep_best(3, 70.0)
+    assert not checkpointer.keep_best(8, 99.0)  # of which there is no checkpoint
     assert names(tmp_path) == ["best.json", "step-00000001", "step-00000003"]
     assert checkpointer.best() == (first, 70.0)
-    assert checkpointer.keep_best(tmp_path / "step-00000003", 71.0)
+    assert checkpointer.keep_best(3, 71.0)
     save_some(tmp_path, 4, keep=1)
     assert names(tmp_path) == ["best.json", "step-00000003", "step-00000004"]
 
@@ -154,7 +155,7 @@ def test_note_of_the_best_that_cannot_be_trusted_is_replaced(content: str, tmp_p
     checkpointer = save_some(tmp_path, 1)
     (tmp_path / "best.json").write_text(content, encoding="utf-8")
     assert checkpointer.best() is None
-    assert checkpointer.keep_best(tmp_path / "step-00000001", 1.0)
+    assert checkpointer.keep_best(1, 1.0)
     assert checkpointer.best() == (tmp_path / "step-00000001", 1.0)
 
 

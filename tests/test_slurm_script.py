@@ -27,7 +27,9 @@ def run(job: JobRequest, tmp_path: Path, **variables: str) -> subprocess.Complet
     """Run a batch script as Slurm would, with stand-ins for its commands: one task of number 1, and a log of calls."""
     tools = {
         "scontrol": 'echo "$@" >> "$CALLS"; [ "$2" = hostnames ] && printf "node3\\nnode4\\n"; exit 0',
-        "srun": 'echo "$@" >> "$CALLS"; while [ "$1" != bash ]; do shift; done; SLURM_PROCID=1 "$@"',
+        "scancel": 'echo scancel "$@" >> "$CALLS"',
+        "srun": 'echo "$@" >> "$CALLS"; [ -n "$SAYS" ] && echo "$SAYS" >&2\n'
+        'while [ "$1" != bash ]; do shift; done; SLURM_PROCID=1 "$@"',
     }
     for name, text in tools.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
@@ -129,6 +131,33 @@ def test_first_task_that_ends_does_not_take_the_others_with_it(tmp_path: Path) -
     run(request(app("x"), tmp_path), tmp_path)
     (step,) = (line for line in calls(tmp_path).splitlines() if "bash -c" in line)
     assert {"--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--ntasks=2", "--ntasks-per-node=1"} <= set(step.split())
+
+
+def test_lost_node_is_told_to_the_others_and_other_words_are_not(tmp_path: Path) -> None:
+    job = request(app("x", num_replicas=2, min_replicas=1), tmp_path)
+    done = run(job, tmp_path, SAYS="srun: error: something else")
+    assert done.stderr == "srun: error: something else\n"
+    assert "scancel" not in calls(tmp_path)
+    done = run(job, tmp_path, SAYS="srun: error: Node failure on node4", SLURM_JOB_NUM_NODES="3")
+    assert done.stderr == "srun: error: Node failure on node4\n"
+    assert "show hostnames node4\n" in calls(tmp_path)
+    assert "scancel --signal=USR2 7.0" in calls(tmp_path)
+
+
+def test_job_with_too_few_nodes_left_is_queued_again(tmp_path: Path) -> None:
+    run(
+        request(app("x", num_replicas=3, min_replicas=2), tmp_path),
+        tmp_path,
+        SAYS="srun: error: Node failure on n[3-4]",
+    )
+    assert "requeue 7" in calls(tmp_path)
+    assert "scancel" not in calls(tmp_path)
+
+
+def test_slurm_itself_queues_a_job_again_that_needs_all_its_nodes(tmp_path: Path) -> None:
+    run(request(app("x", num_replicas=2), tmp_path), tmp_path, SAYS="srun: error: Node failure on node4")
+    assert "requeue" not in calls(tmp_path)
+    assert "scancel" not in calls(tmp_path)
 
 
 def test_percent_signs_of_the_log_directory_are_no_patterns(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from elasticqa.topology import Topology
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:
-    return Attempt(tmp_path / "RUN", 2, 0.0, None, FedLog(tmp_path / "RUN", 2, 0))
+    return Attempt(TrainConfig(), tmp_path / "RUN", 2, 0.0, None, FedLog(tmp_path / "RUN", 2, 0))
 
 
 def setup(**dataset: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import training
@@ -97,15 +98,11 @@ def test_killed_run_goes_on_bit_for_bit_as_if_never_killed(
 
 def signal_group(pid: int, number: signal.Signals) -> None:
     """Signal the processes of a torchrun started in a session of its own: it and its workers, which lead sessions."""
-    import psutil
-
     for process in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
         process.send_signal(number)
 
 
 def wait_until_gone(pid: int) -> None:
-    import psutil
-
     try:
         psutil.Process(pid).wait(timeout=60)
     except psutil.NoSuchProcess:

@@ -29,10 +29,10 @@ SLURM_JOB_START_TIME=$(date +%s.%N)
 export SLURM_JOB_START_TIME
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export TORCHX_RANK0_HOST
-# The first task that ends must not take the others with it: they save, or go on without it.
+{watch}# The first task that ends must not take the others with it: they save, or go on without it.
 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 {cpus} \\
     --no-kill --kill-on-bad-exit=0 --wait=0 --open-mode=append --output="${{logs//%/%%}}/%j-%t.log" \\
-    bash -c "$task"
+    bash -c "$task"{watched}
 status=$?
 echo "$status" > "$logs/$SLURM_JOB_ID.exit"
 if [[ $status == {asked_to_stop} ]]; then
@@ -43,6 +43,25 @@ if [[ $status == {asked_to_stop} ]]; then
     fi
 fi
 exit "$status"
+"""
+
+_WATCH = """\
+# The others would wait for a lost node: they are told, by a signal that ends what has no use for it. Where too few are
+# left, the job is queued again.
+lost=0
+tell_of_lost_nodes() {{
+    while IFS= read -r line; do
+        printf '%s\\n' "$line" >&2
+        if [[ $line == *"Node failure on "* ]]; then
+            lost=$((lost + $(scontrol show hostnames "${{line##* }}" | wc -l)))
+            if ((SLURM_JOB_NUM_NODES - lost < {least})); then
+                scontrol requeue "$SLURM_JOB_ID"
+            else
+                scancel --signal=USR2 "$SLURM_JOB_ID.0"
+            fi
+        fi
+    done
+}}
 """
 
 
@@ -89,7 +108,8 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
         *_resource_flags(role.resource, has_gres=bool(config.get("gres"))),
         *sbatch_flags(config),
     ]
-    if least < most:
+    is_elastic = least < most
+    if is_elastic:
         # Slurm would end the job with a lost node, though fewer are enough. Where they are not, that is right: a
         # requeue gives the job whole nodes.
         command.append("--no-kill")
@@ -98,6 +118,8 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
         logs=shlex.quote(str(logs)),
         task=shlex.quote(_task(role)),
         cpus=cpus,
+        watch=_WATCH.format(least=least) if is_elastic else "",
+        watched=" 2> >(tell_of_lost_nodes)" if is_elastic else "",
         asked_to_stop=EXIT_ASKED_TO_STOP,
         max_retries=role.max_retries,
     )

@@ -8,6 +8,9 @@ from dashboard.figures.style import MUTED, axis, color_of, figure, plain
 from db.queries import CheckpointRow, EvaluationRow, Stretch
 
 _LOST = "#c9463d"
+# A checkpoint often follows an evaluation within a second: each kind has a height of its own in its attempt's block.
+_CHECKPOINT_LANE, _EVALUATION_LANE = 0.7, 0.4
+_MOST_NAMED = 8
 _END_SYMBOLS = {"finished": "circle", "preempted": "diamond", "running": "triangle-right"}
 _END_COLORS = {"finished": color_of(2), "preempted": color_of(5), "running": color_of(0)}
 
@@ -25,13 +28,15 @@ def timeline_figure(
         traces.append(_lost(stretches, start))
     saved = [row for row in checkpoints if row.attempt in sizes]
     texts = [f"step {row.step:,}, {plain(row.reason or '')}" for row in saved]
-    traces.append(_marks("checkpoint", saved, texts, sizes, start, ("line-ns", color_of(3))))
+    heights = {attempt: _CHECKPOINT_LANE * size for attempt, size in sizes.items()}
+    traces.append(_marks("checkpoint", saved, texts, heights, start, ("line-ns", color_of(3))))
     scored = [row for row in evaluations if row.attempt in sizes]
     texts = [f"step {row.step:,}, F1 {'unknown' if row.f1 is None else f'{row.f1:.2f}'}" for row in scored]
-    traces.append(_marks("evaluation", scored, texts, sizes, start, ("star-diamond", color_of(1))))
+    heights = {attempt: _EVALUATION_LANE * size for attempt, size in sizes.items()}
+    traces.append(_marks("evaluation", scored, texts, heights, start, ("star-diamond", color_of(1))))
     traces.append(_ends(stretches, start))
     largest = max(sizes.values())
-    ranks = axis("ranks at work", range=[0, 1.15 * largest], tickformat="d", dtick=max(1, -(-largest // 8)))
+    ranks = axis("ranks at work", range=[0, 1.25 * largest], tickformat="d", dtick=max(1, -(-largest // 8)))
     return figure(
         [trace for trace in traces if len(trace.x)],
         "time since the first start (min)",
@@ -47,7 +52,9 @@ def _world_size(stretches: Sequence[Stretch], start: float) -> go.Scatter:
     sizes: list[int] = []
     for stretch in stretches:
         # Down to none before and after, so that a wait between attempts shows as one.
-        minutes += [(t - start) / 60 for t in (stretch.started_at, *_span(stretch), stretch.ended_at)]
+        minutes += [
+            (t - start) / 60 for t in (stretch.started_at, stretch.started_at, stretch.ended_at, stretch.ended_at)
+        ]
         sizes += [0, stretch.world_size, stretch.world_size, 0]
     return go.Scatter(
         name="ranks",
@@ -86,7 +93,7 @@ def _marks(
     name: str,
     rows: Sequence[CheckpointRow] | Sequence[EvaluationRow],
     texts: list[str],
-    sizes: dict[int, int],
+    heights: dict[int, float],
     start: float,
     look: tuple[str, str],
 ) -> go.Scatter:
@@ -94,7 +101,7 @@ def _marks(
     return go.Scatter(
         name=name,
         x=[(row.t - start) / 60 for row in rows],
-        y=[sizes[row.attempt] for row in rows],
+        y=[heights[row.attempt] for row in rows],
         text=texts,
         mode="markers",
         marker={"symbol": symbol, "color": color, "size": 11, "line": {"width": 2, "color": color}},
@@ -107,15 +114,17 @@ def _ends(stretches: Sequence[Stretch], start: float) -> go.Scatter:
         name="why an attempt ended",
         x=[(stretch.ended_at - start) / 60 for stretch in stretches],
         y=[stretch.world_size for stretch in stretches],
-        text=[_end(stretch) for stretch in stretches],
-        mode="markers",
+        text=[plain(stretch.status) for stretch in stretches],
+        hovertext=[_end(stretch) for stretch in stretches],
+        mode="markers+text" if len(stretches) <= _MOST_NAMED else "markers",
+        textposition="top left",
         marker={
             "symbol": [_END_SYMBOLS.get(stretch.status, "x") for stretch in stretches],
             "color": [_END_COLORS.get(stretch.status, _LOST) for stretch in stretches],
             "size": 12,
             "line": {"width": 1, "color": MUTED},
         },
-        hovertemplate="%{text}<extra></extra>",
+        hovertemplate="%{hovertext}<extra></extra>",
     )
 
 
@@ -128,7 +137,3 @@ def _end(stretch: Stretch) -> str:
     if stretch.num_redone:
         lines.append(f"{stretch.num_redone:,} of them lost and redone")
     return "<br>".join(lines)
-
-
-def _span(stretch: Stretch) -> tuple[float, float]:
-    return stretch.started_at, stretch.ended_at

@@ -1,6 +1,7 @@
 """Figures as JSON, fetched by the pages."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 import plotly.graph_objects as go
@@ -9,12 +10,19 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from dashboard.figures import comparison, machine, run
+from dashboard.figures.profile import parts_figure
+from dashboard.figures.timeline import timeline_figure
 from dashboard.routes.dependencies import NowDep, SessionDep
+from dashboard.routes.profile import TraceQuery
+from dashboard.routes.profiler import ProfilerQuery, bar_name, shown
 from dashboard.routes.speedup import place, shown_groups
-from dashboard.routes.throughput import fastest
+from dashboard.routes.throughput import ThroughputQuery
+from dashboard.routes.throughput import shown_groups as fastest_groups
 from db import queries
 
 MOST_POINTS = 800
+MOST_MARKS = 300
+MOST_DEVICES = 32
 router = APIRouter(prefix="/figures", include_in_schema=False)
 
 
@@ -53,7 +61,19 @@ def _memory(session: Session, found: queries.RunDetail) -> go.Figure:
     return machine.memory_figure(queries.system_samples_of(session, found.run_id))
 
 
+def _timeline(session: Session, found: queries.RunDetail) -> go.Figure:
+    attempts = queries.attempts_of(session, found.run_id, now=0.0)
+    # Whether the newest attempt is lost depends on the time, which the run has been asked with.
+    attempts[-1:] = [replace(attempt, status=found.status) for attempt in attempts[-1:]]
+    return timeline_figure(
+        queries.timeline_of(session, found.run_id, attempts),
+        queries.checkpoints_of(session, found.run_id, MOST_MARKS),
+        queries.evaluations_of(session, found.run_id)[-MOST_MARKS:],
+    )
+
+
 CHARTS: dict[str, Callable[[Session, queries.RunDetail], go.Figure]] = {
+    "timeline": _timeline,
     "loss": _loss,
     "optimizer": _optimizer,
     "throughput": _throughput,
@@ -63,6 +83,17 @@ CHARTS: dict[str, Callable[[Session, queries.RunDetail], go.Figure]] = {
     "utilization": _utilization,
     "memory": _memory,
 }
+
+
+@router.get("/runs/{run_id}/profile.json")
+def profile_figure(session: SessionDep, now: NowDep, run_id: str, query: Annotated[TraceQuery, Query()]) -> Response:
+    """Return how each device of a trace spent its span, or the host where the trace has no device."""
+    queries.get_run(session, run_id, now)
+    key = query.chosen(queries.profile_keys(session, run_id))
+    summary = queries.profile_of(session, run_id, key).summary
+    span_us = summary.span_us
+    bars = [(f"device {row.device}", queries.device_parts(row, span_us)) for row in summary.devices if span_us]
+    return _json(parts_figure(bars[:MOST_DEVICES] or [("host", queries.time_parts(summary))]))
 
 
 @router.get("/runs/{run_id}/{chart}.json")
@@ -87,10 +118,16 @@ def speedup_figure(
 
 
 @router.get("/throughput.json")
-def throughput_figure(session: SessionDep, recipe: str = "") -> Response:
+def throughput_figure(session: SessionDep, query: Annotated[ThroughputQuery, Query()]) -> Response:
     """Return the throughput of every group of the page, in the order of its table."""
-    groups = fastest(queries.throughput_groups(session, recipe or None))
-    return _json(comparison.throughput_figure(groups))
+    return _json(comparison.throughput_figure(fastest_groups(session, query).groups))
+
+
+@router.get("/profiler.json")
+def profiler_figure(session: SessionDep, query: Annotated[ProfilerQuery, Query()]) -> Response:
+    """Return how each trace of the page spent its span, in the order of its table."""
+    runs = [(found, queries.time_parts(found.profile.summary)) for found in shown(session, query).rows]
+    return _json(parts_figure([(bar_name(found), parts) for found, parts in runs]))
 
 
 def _json(figure: go.Figure) -> Response:

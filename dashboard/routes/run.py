@@ -56,6 +56,7 @@ def run(request: Request, session: SessionDep, now: NowDep, run_id: str) -> Resp
         "num_attempts_left_out": max(0, len(attempts) - MOST_ROWS),
         "environments": _environments(attempts)[-MOST_ENVIRONMENTS:],
         "has_steps": bool(lineage),
+        "has_profile": queries.has_profile(session, run_id),
         "has_samples": queries.has_system_samples(session, run_id),
         "evaluations": evaluations[-MOST_ROWS:][::-1],
         "checkpoints": queries.checkpoints_of(session, run_id, MOST_ROWS),

@@ -1,57 +1,121 @@
 """Features and tokens a second by hardware and strategy at /throughput."""
 
 from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlencode
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.pages import page
 from dashboard.routes.dependencies import SessionDep
 from db import statistics
-from db.queries import Group, throughput_groups
+from db.queries import Group, StepSpeed, mfu, peak_flops_per_s, step_speed_of, throughput_groups
+from db.queries.speed import MOST_STEPS
 
 MOST_GROUPS = 40
 router = APIRouter(include_in_schema=False)
 
 
+class ThroughputQuery(BaseModel):
+    """The address of the page; an empty field of the form asks nothing."""
+
+    recipe: str = ""
+    device_name: str = ""
+    parallel: str = ""
+
+    def address(self, path: str) -> str:
+        """Return the address of a page or figure of the same groups."""
+        asked = {name: value for name, value in self.model_dump().items() if value}
+        return path + (f"?{urlencode(asked)}" if asked else "")
+
+
 @dataclass(frozen=True)
+class ShownGroups:
+    """The groups of the page, the fastest first."""
+
+    groups: list[Group]
+    num_left_out: int
+    choices: dict[str, list[str]]
+    """For hardware and strategy: every value among the groups of the recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Line:
-    """A group as its row shows it."""
+    """A group as its row shows it; rates are medians over its repeats, the rest is of the newest repeat."""
 
     group: Group
     samples_per_s: float
     samples_per_s_per_device: float | None
     tokens_per_s: float | None
+    padded_tokens_per_s: float | None
+    """Of batches padded to the full length, had they been trained in the same time."""
+    mfu: float | None
+    mfu_padded: float | None
     peak_memory_bytes: float | None
+    steps: StepSpeed
 
 
 @router.get("/throughput")
-def throughput(request: Request, session: SessionDep, recipe: str = "") -> Response:
+def throughput(request: Request, session: SessionDep, query: Annotated[ThroughputQuery, Query()]) -> Response:
     """Show the fastest groups first."""
-    groups = throughput_groups(session, recipe or None)
+    found = shown_groups(session, query)
     context = {
-        "lines": [line(group) for group in fastest(groups)],
-        "num_left_out": max(0, len(groups) - MOST_GROUPS),
-        "recipe": recipe,
+        "lines": [line(group, step_speed_of(session, group.repeats[0].run_id)) for group in found.groups],
+        "found": found,
+        "query": query,
+        "most_steps": MOST_STEPS,
     }
     return page(request, "throughput.html", context)
 
 
-def fastest(groups: list[Group]) -> list[Group]:
-    """Return the newest groups that fit on a page, the fastest first."""
-    return sorted(groups[:MOST_GROUPS], key=lambda group: -statistics.median(group.values_of("samples_per_s")))
+def shown_groups(session: Session, query: ThroughputQuery) -> ShownGroups:
+    """Return the newest groups that match and fit on a page, the fastest first."""
+    groups = throughput_groups(session, query.recipe or None)
+    choices = {
+        name: sorted({value for group in groups if (value := getattr(group.setting, name))})
+        for name in ("device_name", "parallel")
+    }
+    for name in choices:
+        wanted = getattr(query, name)
+        groups = [group for group in groups if not wanted or getattr(group.setting, name) == wanted]
+    newest = sorted(groups[:MOST_GROUPS], key=lambda group: -statistics.median(group.values_of("samples_per_s")))
+    return ShownGroups(newest, max(0, len(groups) - MOST_GROUPS), choices)
 
 
-def line(group: Group) -> Line:
-    """Return the medians of a group."""
+def line(group: Group, steps: StepSpeed) -> Line:
+    """Return the figures of a group.
+
+    Args:
+        group: with a throughput in every repeat.
+        steps: of its newest repeat.
+    """
     samples_per_s = statistics.median(group.values_of("samples_per_s"))
     tokens, memory = group.values_of("tokens_per_s"), group.values_of("peak_memory_bytes")
+    tokens_per_s = statistics.median(tokens) if tokens else None
+    padded_per_s = None
+    if tokens_per_s is not None and steps.padding_ratio is not None:
+        padded_per_s = tokens_per_s * steps.padding_ratio
     size = group.setting.world_size
     return Line(
-        group,
-        samples_per_s,
-        samples_per_s / size if size else None,
-        statistics.median(tokens) if tokens else None,
-        max(memory) if memory else None,
+        group=group,
+        samples_per_s=samples_per_s,
+        samples_per_s_per_device=samples_per_s / size if size else None,
+        tokens_per_s=tokens_per_s,
+        padded_tokens_per_s=padded_per_s,
+        mfu=_mfu(group, steps, tokens_per_s),
+        mfu_padded=_mfu(group, steps, padded_per_s),
+        peak_memory_bytes=max(memory) if memory else None,
+        steps=steps,
     )
+
+
+def _mfu(group: Group, steps: StepSpeed, tokens_per_s: float | None) -> float | None:
+    size = group.setting.world_size
+    peak = peak_flops_per_s(group.setting.device_name, steps.precision)
+    if tokens_per_s is None or steps.flops_per_token is None or not size or peak is None:
+        return None
+    return mfu(tokens_per_s, steps.flops_per_token, size, peak)

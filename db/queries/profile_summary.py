@@ -150,7 +150,8 @@ def device_shares(summary: ProfileSummary) -> DeviceShares | None:
     whole_us = summary.span_us * len(summary.devices)
 
     def share(*names: str) -> float:
-        return sum(getattr(device, name) for device in summary.devices for name in names) / whole_us
+        times_us: list[float] = [getattr(device, name) for device in summary.devices for name in names]
+        return sum(times_us) / whole_us
 
     return DeviceShares(
         compute=share("compute_us"),

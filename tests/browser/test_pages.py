@@ -16,7 +16,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from tests.conftest import REPOSITORY
-from tests.dashboard_data import Life, RunSpec, ulid, write_lab, write_run
+from tests.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.dashboard_lab import write_lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -7,7 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.dashboard.homes import HOSTILE, NOW, client_on, fill
-from tests.dashboard_data import Life, RunSpec, ulid, write_lab, write_run
+from tests.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.dashboard_lab import write_lab
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from dashboard.routes.figures import CHARTS
 from dashboard.settings import Settings
 from db.engine import create_engine_for, migrate
 from db.ingest import ingest
-from tests.dashboard_data import ulid, write_lab
+from tests.dashboard_data import ulid
+from tests.dashboard_lab import write_lab
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.slow]
 
@@ -34,6 +35,11 @@ ADDRESSES = [
     f"/runs/{KILLED}",
     "/speedup",
     "/throughput",
+    "/throughput?parallel=ddp",
+    "/profiler",
+    f"/runs/{KILLED}/profile",
+    f"/runs/{KILLED}/predictions?filter=wrong",
+    "/figures/profiler.json",
 ]
 
 

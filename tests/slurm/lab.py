@@ -16,7 +16,7 @@ from tests import training
 from tests.conftest import REPOSITORY
 
 T = TypeVar("T")
-TIMEOUT_S = 150.0
+TIMEOUT_S = 200.0
 SCRIPT = Path(__file__).with_name("cluster.sh")
 
 
@@ -96,11 +96,12 @@ class Lab:
         if on:
             until(lambda: node in self.out("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"), node)
 
-    def start_now(self, job: str) -> None:
+    def start(self, job: str, when: str = "now") -> None:
         """Start a requeued job, which Slurm would let wait for two minutes."""
         until(lambda: self.state(job) == "PENDING", f"job {job} waits again")
         until(
-            lambda: self.run("scontrol", "update", f"JobId={job}", "StartTime=now").returncode == 0, f"job {job} starts"
+            lambda: self.run("scontrol", "update", f"JobId={job}", f"StartTime={when}").returncode == 0,
+            f"job {job} starts",
         )
 
     def logs(self, job: str) -> str:

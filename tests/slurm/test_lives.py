@@ -50,7 +50,7 @@ def test_requeued_job_goes_on_as_the_second_attempt_of_its_run(lab: Lab, flags: 
     job = begin(lab, flags)
     lab.out("scontrol", "requeue", job)
     until(lambda: lab.status(job) == "PENDING", "the requeue")
-    lab.start_now(job)
+    lab.start(job)
     lab.wait(job)
     assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGTERM")
 
@@ -68,7 +68,7 @@ def test_job_at_its_time_limit_saves_and_goes_on(lab: Lab, flags: list[str], ref
         worker.send_signal(signal.SIGCONT)
     until(lambda: lab.state(job) == "PENDING", "the requeue")
     lab.out("scontrol", "update", f"JobId={job}", "TimeLimit=60")
-    lab.start_now(job)
+    lab.start(job)
     lab.wait(job)
     assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGUSR1")
 
@@ -80,7 +80,7 @@ def test_preempted_job_saves_and_goes_on(lab: Lab, flags: list[str], reference: 
     ).strip()
     until(lambda: lab.state(job) == "PENDING", "the preemption")
     lab.wait(urgent)
-    lab.start_now(job)
+    lab.start(job)
     lab.wait(job)
     assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGTERM")
 

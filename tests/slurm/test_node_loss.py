@@ -11,9 +11,6 @@ from tests.slurm.test_lives import has_trained
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-NODE_LOSS_TIMEOUT_S = 400.0
-"""The survivors notice when their collective gives up, after the five minutes of the process group."""
-
 
 def begin(lab: Lab, flags: list[str], nnodes: str) -> str:
     """Return the number of a job that has saved a checkpoint."""
@@ -43,7 +40,8 @@ def test_job_that_needs_both_nodes_waits_for_the_lost_one(lab: Lab, flags: list[
         assert lab.status(job) == "PENDING"
     finally:
         lab.power("node2", on=True)
-    lab.start_now(job)
+    # At once, Slurm 22.05 would start the job and never its step, since the node has only just come back.
+    lab.start(job, "now+30seconds")
     lab.wait(job)
     directory = training.only_run(lab.home)
     assert_went_on(directory, reference)
@@ -54,7 +52,6 @@ def test_elastic_job_goes_on_without_the_lost_node(lab: Lab, flags: list[str], r
     job = begin(lab, flags, "1:2")
     lab.power("node2", on=False)
     try:
-        until(lambda: lab.state(job) not in ("RUNNING", "COMPLETING"), "the end", NODE_LOSS_TIMEOUT_S)
         lab.wait(job)
     finally:
         lab.power("node2", on=True)

@@ -1,0 +1,152 @@
+"""The kernels of `triton_kernels` as an operator of torch, with a gradient, for torch.compile and CUDA graphs alike."""
+
+import importlib
+import importlib.util
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Builds of torch without CUDA come without Triton.
+_KERNELS: Any = (
+    importlib.import_module("elasticqa.triton_kernels") if importlib.util.find_spec("triton") else None
+)
+
+HEAD_SIZES = (16, 32, 64, 128)
+_BLOCK = 64
+_WARPS = 4
+_STAGES = 2
+
+
+def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
+    """Whether the kernels run on the device with tensors of the type and heads of the size."""
+    return (
+        _KERNELS is not None
+        and device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and head_size in HEAD_SIZES
+        # torch.compile folds this call into a constant, unlike get_device_capability.
+        and torch.cuda.get_device_properties(device).major >= 8
+    )
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, cu_lengths: Tensor, max_length: int, dropout: float, scale: float
+) -> Tensor:
+    """Return attention within each feature, (T, heads, head size).
+
+    Args:
+        query: (T, heads, head size), the last dimension contiguous, as are ``key`` and ``value``.
+        key: see query.
+        value: see query.
+        cu_lengths: (features + 1,) int32, where each begins.
+        max_length: at least the longest feature's tokens.
+        dropout: of the probabilities, from torch's generator of the device.
+        scale: factor of the scores.
+    """
+    seed = cu_lengths[:1]
+    if dropout > 0:
+        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=query.device)
+    output: Tensor = _attention(query, key, value, cu_lengths, seed, max_length, dropout, scale)[0]
+    return output
+
+
+@torch.library.custom_op("elasticqa::attention", mutates_args=())
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_lengths: Tensor,
+    seed: Tensor,
+    max_length: int,
+    dropout: float,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    num_tokens, num_heads, size = query.shape
+    output = torch.empty((num_tokens, num_heads, size), dtype=query.dtype, device=query.device)
+    log_sums = torch.empty((num_heads, num_tokens), dtype=torch.float32, device=query.device)
+    grid = (-(-max_length // _BLOCK), num_heads, len(cu_lengths) - 1)
+    _KERNELS.attend[grid](
+        query, key, value, output, log_sums, cu_lengths, seed,
+        *query.stride()[:2], *key.stride()[:2], *value.stride()[:2],
+        num_tokens, num_heads, scale * math.log2(math.e), _threshold(dropout), 1 / (1 - dropout),
+        SIZE=size, QUERIES=_BLOCK, KEYS=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
+    )  # fmt: skip
+    return output, log_sums
+
+
+@_attention.register_fake
+def _(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_lengths: Tensor,
+    seed: Tensor,
+    max_length: int,
+    dropout: float,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    return query.new_empty(query.shape), query.new_empty(query.shape[1::-1], dtype=torch.float32)
+
+
+@torch.library.custom_op("elasticqa::attention_backward", mutates_args=())
+def _backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    log_sums: Tensor,
+    cu_lengths: Tensor,
+    seed: Tensor,
+    max_length: int,
+    dropout: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    num_tokens, num_heads, size = query.shape
+    gradient = gradient if gradient.stride(-1) == 1 else gradient.contiguous()
+    results = tuple(torch.empty(query.shape, dtype=query.dtype, device=query.device) for _ in range(3))
+    grid = (2 * -(-max_length // _BLOCK), num_heads, len(cu_lengths) - 1)
+    _KERNELS.attend_backward[grid](
+        gradient, query, key, value, output, log_sums, cu_lengths, seed, *results,
+        *gradient.stride()[:2], *query.stride()[:2], *key.stride()[:2], *value.stride()[:2],
+        num_tokens, num_heads, scale, scale * math.log2(math.e), _threshold(dropout), 1 / (1 - dropout),
+        SIZE=size, BLOCK=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
+    )  # fmt: skip
+    return results[0], results[1], results[2]
+
+
+@_backward.register_fake
+def _(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    log_sums: Tensor,
+    cu_lengths: Tensor,
+    seed: Tensor,
+    max_length: int,
+    dropout: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return query.new_empty(query.shape), query.new_empty(query.shape), query.new_empty(query.shape)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    query, key, value, cu_lengths, seed, *ctx.constants = inputs
+    ctx.save_for_backward(query, key, value, *output, cu_lengths, seed)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _differentiate(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    return *_backward(gradient, *ctx.saved_tensors, *ctx.constants), *[None] * 5
+
+
+_attention.register_autograd(_differentiate, setup_context=_setup)
+
+
+def _threshold(dropout: float) -> int:
+    """Return the share of 2**24 below which a random number drops its probability."""
+    return round(dropout * 2**24)

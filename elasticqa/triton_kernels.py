@@ -1,0 +1,171 @@
+"""Attention kernels for features of some hundred tokens that lie end to end, in Triton.
+
+A program computes one block of one head of one feature. The backward pass computes probabilities twice, once for
+keys and values and once for queries, so that no sum is made by atomic additions: equal inputs give equal bits.
+"""
+
+# mypy: disable-error-code="misc, no-untyped-def, no-untyped-call"
+# Triton compiles these functions from their source: their arguments are pointers and blocks, which have no types here.
+
+import importlib
+from typing import Any
+
+triton: Any = importlib.import_module("triton")
+tl: Any = importlib.import_module("triton.language")
+
+
+@triton.jit
+def _mixed(x):
+    """Return the bits of x well mixed: the finalizer `lowbias32` of Wellons' hash prospector (public domain)."""
+    x = x ^ (x >> 16)
+    x = x * 0x7FEB352D
+    x = x ^ (x >> 15)
+    x = x * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _row_keys(seed, head, tokens):
+    """Return what the dropout of query tokens in a head follows from, uint32 of the shape of ``tokens``."""
+    return _mixed(tokens.to(tl.uint32) ^ _mixed(seed.to(tl.uint32) + head.to(tl.uint32) * 0x9E3779B9))
+
+
+@triton.jit
+def _kept(row_keys, columns, threshold):
+    """Return where a probability is kept; keys and columns broadcast, the threshold is the share dropped of 2**24."""
+    return (_mixed(row_keys + columns.to(tl.uint32) * 0x85EBCA6B) >> 8).to(tl.int32) >= threshold
+
+
+@triton.jit
+def attend(
+    query, key, value, output, log_sums, cu_lengths, seed,
+    query_stride, query_head_stride, key_stride, key_head_stride, value_stride, value_head_stride,
+    num_tokens, num_heads, scale_log2, threshold, keep_factor,
+    SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """Write a block of attention (T, heads, SIZE) and its log2 of summed exponentials (heads, T)."""
+    block, head, feature = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    begin = tl.load(cu_lengths + feature)
+    length = tl.load(cu_lengths + feature + 1) - begin
+    if block * QUERIES >= length:
+        return
+    rows = block * QUERIES + tl.arange(0, QUERIES)
+    sizes = tl.arange(0, SIZE)
+    is_row = rows < length
+    tokens = begin + rows
+    q = tl.load(
+        query + tokens[:, None] * query_stride + head * query_head_stride + sizes[None, :],
+        mask=is_row[:, None],
+        other=0.0,
+    )
+    highest = tl.full([QUERIES], float("-inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    result = tl.zeros([QUERIES, SIZE], tl.float32)
+    if HAS_DROPOUT:
+        keys_of_rows = _row_keys(tl.load(seed), head, tokens)
+    for start in range(0, length, KEYS):
+        columns = start + tl.arange(0, KEYS)
+        is_column = columns < length
+        places = (begin + columns)[:, None]
+        k = tl.load(
+            key + places * key_stride + head * key_head_stride + sizes[None, :], mask=is_column[:, None], other=0.0
+        )
+        v = tl.load(
+            value + places * value_stride + head * value_head_stride + sizes[None, :],
+            mask=is_column[:, None],
+            other=0.0,
+        )
+        scores = tl.dot(q, tl.trans(k)) * scale_log2
+        scores = tl.where(is_column[None, :], scores, float("-inf"))
+        higher = tl.maximum(highest, tl.max(scores, 1))
+        weights = tl.exp2(scores - higher[:, None])
+        shrink = tl.exp2(highest - higher)
+        total = total * shrink + tl.sum(weights, 1)
+        if HAS_DROPOUT:
+            weights = tl.where(_kept(keys_of_rows[:, None], columns[None, :], threshold), weights, 0.0)
+        result = result * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
+        highest = higher
+    result = result * (keep_factor / total)[:, None]
+    places = tokens[:, None] * num_heads * SIZE + head * SIZE + sizes[None, :]
+    tl.store(output + places, result.to(output.dtype.element_ty), mask=is_row[:, None])
+    tl.store(log_sums + head * num_tokens + tokens, highest + tl.log2(total), mask=is_row)
+
+
+@triton.jit
+def attend_backward(
+    gradient, query, key, value, output, log_sums, cu_lengths, seed, query_gradient, key_gradient, value_gradient,
+    gradient_stride, gradient_head_stride,
+    query_stride, query_head_stride, key_stride, key_head_stride, value_stride, value_head_stride,
+    num_tokens, num_heads, scale, scale_log2, threshold, keep_factor,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr, HAS_DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """Write a block of gradients: of keys and values in the first half of the programs, of queries in the second."""
+    number, head, feature = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    num_blocks = tl.num_programs(0) // 2
+    begin = tl.load(cu_lengths + feature)
+    length = tl.load(cu_lengths + feature + 1) - begin
+    block = number % num_blocks
+    if block * BLOCK >= length:
+        return
+    mine = block * BLOCK + tl.arange(0, BLOCK)
+    sizes = tl.arange(0, SIZE)
+    is_mine = mine < length
+    tokens = begin + mine
+    query_base = query + head * query_head_stride + sizes[None, :]
+    key_base = key + head * key_head_stride + sizes[None, :]
+    value_base = value + head * value_head_stride + sizes[None, :]
+    gradient_base = gradient + head * gradient_head_stride + sizes[None, :]
+    output_base = output + head * SIZE + sizes[None, :]
+    places = tokens[:, None] * num_heads * SIZE + head * SIZE + sizes[None, :]
+    if HAS_DROPOUT:
+        step_seed = tl.load(seed)
+    if number < num_blocks:
+        k = tl.load(key_base + tokens[:, None] * key_stride, mask=is_mine[:, None], other=0.0)
+        v = tl.load(value_base + tokens[:, None] * value_stride, mask=is_mine[:, None], other=0.0)
+        dk = tl.zeros([BLOCK, SIZE], tl.float32)
+        dv = tl.zeros([BLOCK, SIZE], tl.float32)
+        for start in range(0, length, BLOCK):
+            rows = start + tl.arange(0, BLOCK)
+            is_row = rows < length
+            row_tokens = begin + rows
+            q = tl.load(query_base + row_tokens[:, None] * query_stride, mask=is_row[:, None], other=0.0)
+            g = tl.load(gradient_base + row_tokens[:, None] * gradient_stride, mask=is_row[:, None], other=0.0)
+            o = tl.load(output_base + row_tokens[:, None] * num_heads * SIZE, mask=is_row[:, None], other=0.0)
+            # A row beyond the feature gets probabilities of 0.
+            log_sum = tl.load(log_sums + head * num_tokens + row_tokens, mask=is_row, other=float("inf"))
+            delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
+            weights = tl.exp2(tl.dot(k, tl.trans(q)) * scale_log2 - log_sum[None, :])
+            d_weights = tl.dot(v, tl.trans(g)) * keep_factor
+            used = weights * keep_factor
+            if HAS_DROPOUT:
+                kept = _kept(_row_keys(step_seed, head, row_tokens)[None, :], mine[:, None], threshold)
+                used = tl.where(kept, used, 0.0)
+                d_weights = tl.where(kept, d_weights, 0.0)
+            dv += tl.dot(used.to(g.dtype), g)
+            d_scores = weights * (d_weights - delta[None, :])
+            dk += tl.dot(d_scores.to(q.dtype), q)
+        tl.store(key_gradient + places, (dk * scale).to(key_gradient.dtype.element_ty), mask=is_mine[:, None])
+        tl.store(value_gradient + places, dv.to(value_gradient.dtype.element_ty), mask=is_mine[:, None])
+    else:
+        q = tl.load(query_base + tokens[:, None] * query_stride, mask=is_mine[:, None], other=0.0)
+        g = tl.load(gradient_base + tokens[:, None] * gradient_stride, mask=is_mine[:, None], other=0.0)
+        o = tl.load(output_base + tokens[:, None] * num_heads * SIZE, mask=is_mine[:, None], other=0.0)
+        log_sum = tl.load(log_sums + head * num_tokens + tokens, mask=is_mine, other=float("inf"))
+        delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
+        dq = tl.zeros([BLOCK, SIZE], tl.float32)
+        if HAS_DROPOUT:
+            keys_of_rows = _row_keys(step_seed, head, tokens)
+        for start in range(0, length, BLOCK):
+            columns = start + tl.arange(0, BLOCK)
+            is_column = columns < length
+            column_tokens = begin + columns
+            k = tl.load(key_base + column_tokens[:, None] * key_stride, mask=is_column[:, None], other=0.0)
+            v = tl.load(value_base + column_tokens[:, None] * value_stride, mask=is_column[:, None], other=0.0)
+            weights = tl.exp2(tl.dot(q, tl.trans(k)) * scale_log2 - log_sum[:, None])
+            d_weights = tl.dot(g, tl.trans(v)) * keep_factor
+            if HAS_DROPOUT:
+                kept = _kept(keys_of_rows[:, None], columns[None, :], threshold)
+                d_weights = tl.where(kept, d_weights, 0.0)
+            d_scores = weights * (d_weights - delta[:, None])
+            dq += tl.dot(d_scores.to(k.dtype), k)
+        tl.store(query_gradient + places, (dq * scale).to(query_gradient.dtype.element_ty), mask=is_mine[:, None])
