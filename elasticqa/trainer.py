@@ -136,7 +136,7 @@ class Trainer:
         return torch.cuda.max_memory_allocated(self.topology.device) if is_cuda else None
 
     def _is_due(self, every: int | None) -> bool:
-        """Whether something done every so many steps is to be done now; the grace period before an end is not for it."""
+        """Whether what is done every so many steps is due; the grace period before an end is not for it."""
         is_on_the_way = self.step < self.plan.num_steps and not self._stop_agreed
         return every is not None and self.step % every == 0 and is_on_the_way
 

@@ -92,3 +92,11 @@ def gpu_profile(world_size: int) -> dict[str, Any]:
     ]
     summary["num_kernel_names"] = 63
     return summary
+
+
+def hostile_profile(text: str) -> dict[str, Any]:
+    """Return a summary whose every free text is this one."""
+    summary = gpu_profile(1)
+    for key in ("operators", "operator_categories", "kernels", "kernel_categories"):
+        summary[key] = [{**row, "category": text} | ({"name": text} if "name" in row else {}) for row in summary[key]]
+    return {**summary, "backend": text}

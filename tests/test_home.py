@@ -1,4 +1,6 @@
-import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -6,6 +8,7 @@ import pytest
 
 from db.home import database_url, file_system_of, home_of
 from elasticqa.home import HomeError, home, new_run_id, run_dir, runs_dir
+from tests.conftest import REPOSITORY
 
 MOUNTS = "\n".join(
     [
@@ -40,11 +43,25 @@ def test_home_that_cannot_be_created_is_one_line_with_the_way_out(tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_home_without_write_permission_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(HomeError, match="is not writable"):
-        home({"ELASTICQA_HOME": str(tmp_path)})
+def test_home_without_write_permission_is_refused() -> None:
+    # Not under tmp_path, whose parents are closed to the user that root becomes here: root may write everywhere.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", ASK_AS_NOBODY, folder], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        )
+    assert f"home directory {folder} is not writable" in done.stdout, done.stderr
+
+
+ASK_AS_NOBODY = """
+import os, sys
+from elasticqa.home import HomeError, home
+os.getuid() or os.setuid(65534)
+try:
+    home({"ELASTICQA_HOME": sys.argv[1]})
+except HomeError as error:
+    print(error)
+"""
 
 
 @pytest.mark.parametrize("run_id", ["", "..", "../x", "a/b", ".hidden", "x" * 65, "a\n", "ä"])

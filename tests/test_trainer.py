@@ -92,11 +92,14 @@ def test_run_evaluates_and_saves_when_due_and_at_the_end(tmp_path: Path) -> None
     assert [line["step"] for line in found["step"]] == list(range(1, 10))
     assert [line["step"] for line in found["evaluation"]] == [0, 3, 6, 9]
     assert [(line["step"], line["reason"]) for line in found["checkpoint"]] == [
+        (3, "evaluation"),
         (4, "interval"),
+        (6, "evaluation"),
         (8, "interval"),
         (9, "final"),
     ]
-    assert found["checkpoint"][0]["path"] == "checkpoints/step-00000004"
+    assert found["checkpoint"][1]["path"] == "checkpoints/step-00000004"
+    assert made.checkpointer.best() == (tmp_path / "checkpoints" / "step-00000003", 47.0)
     assert (made.step, made.stopped_by, made.best_f1) == (9, None, 50.0)
     assert made.engine.model.training
     losses = [line["loss"] for line in found["step"]]

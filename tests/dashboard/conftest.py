@@ -8,7 +8,8 @@ from fastapi.testclient import TestClient
 
 from tests.dashboard.homes import HOSTILE, NOW, client_on, fill
 from tests.dashboard_data import Life, RunSpec, ulid, write_run
-from tests.dashboard_lab import write_lab
+from tests.dashboard_lab import ANSWERS, write_lab
+from tests.dashboard_traces import hostile_profile
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         device_name=HOSTILE,
         torch=HOSTILE,
         settings={HOSTILE: HOSTILE},
+        profile=hostile_profile(HOSTILE),
+        answers=({**ANSWERS[0], "question": HOSTILE, "context": HOSTILE * 9, "prediction": HOSTILE, "id": HOSTILE},),
     )
     write_run(home / "runs", spec)
     write_run(home / "runs", replace(spec, run_id=ulid(2), lives=(Life(1, 60, NOW - 400),)))

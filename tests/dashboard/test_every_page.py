@@ -11,7 +11,9 @@ from tests.dashboard.homes import KILLED, MOST_BYTES
 
 
 @pytest.mark.parametrize(
-    "path", ["/runs/nope", "/figures/runs/nope/loss.json", "/api/runs/nope", "/api/runs/nope/steps"]
+    "path",
+    ["/runs/nope", "/runs/nope/profile", "/runs/nope/profile/trace", "/runs/nope/predictions"]
+    + ["/figures/runs/nope/loss.json", "/figures/runs/nope/profile.json", "/api/runs/nope", "/api/runs/nope/steps"],
 )
 def test_unknown_run_is_not_found(lab: TestClient, path: str) -> None:
     answer = lab.get(path)
@@ -25,17 +27,22 @@ def test_unknown_page_is_not_found(lab: TestClient, path: str) -> None:
     assert lab.get(path).status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/runs?page=0", "/runs?sort=config", "/api/runs?limit=0", "/runs?page=x"])
+@pytest.mark.parametrize(
+    "path", ["/runs?page=0", "/runs?sort=config", "/api/runs?limit=0", "/runs?page=x", "/profiler?page=0"]
+)
 def test_unreadable_address_says_which_part(lab: TestClient, path: str) -> None:
     answer = lab.get(path)
     assert answer.status_code == 422
     assert re.search(r"(page|sort|limit)=", answer.text)
 
 
+PROFILE, PREDICTIONS = f"/runs/{KILLED}/profile", f"/runs/{KILLED}/predictions"
 FIGURES = [f"/figures/runs/{KILLED}/{chart}.json" for chart in CHARTS]
 
 
-@pytest.mark.parametrize("path", ["/runs", f"/runs/{KILLED}", "/speedup", "/throughput", *FIGURES])
+@pytest.mark.parametrize(
+    "path", ["/runs", f"/runs/{KILLED}", "/speedup", "/throughput", "/profiler", PROFILE, PREDICTIONS, *FIGURES]
+)
 def test_pages_and_figures_are_small(lab: TestClient, path: str) -> None:
     answer = lab.get(path)
     assert answer.status_code == 200
@@ -50,7 +57,7 @@ def test_figures_of_a_run_have_traces(lab: TestClient, chart: str) -> None:
 
 
 def test_every_chart_of_a_page_can_be_fetched(lab: TestClient) -> None:
-    for path in (f"/runs/{KILLED}", "/speedup", "/throughput", "/speedup?recipe=squad"):
+    for path in (f"/runs/{KILLED}", "/speedup", "/throughput", "/speedup?recipe=squad", "/profiler", PROFILE):
         addresses = re.findall(r'data-figure="([^"]+)"', lab.get(path).text)
         assert addresses
         for address in addresses:
@@ -58,7 +65,16 @@ def test_every_chart_of_a_page_can_be_fetched(lab: TestClient) -> None:
 
 
 def test_pages_load_nothing_from_elsewhere(lab: TestClient) -> None:
-    for path in ("/runs", f"/runs/{KILLED}", "/speedup", "/throughput", "/runs/nope"):
+    for path in (
+        "/runs",
+        f"/runs/{KILLED}",
+        "/speedup",
+        "/throughput",
+        "/runs/nope",
+        "/profiler",
+        PROFILE,
+        PREDICTIONS,
+    ):
         page = lab.get(path).text
         assert re.findall(r'(?:src|href)="(?!/)(?!#)[^"]*"', page) == []
         assert not re.search(r"\sstyle=|\son\w+=|<script(?! src=)|<style", page)

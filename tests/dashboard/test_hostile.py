@@ -6,11 +6,23 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.dashboard.homes import HOSTILE
+from tests.dashboard.homes import HOSTILE, KILLED
 from tests.dashboard_data import ulid
 
 
-@pytest.mark.parametrize("path", ["/runs", f"/runs/{ulid(1)}", f"/runs/{ulid(2)}", "/speedup", "/throughput"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs",
+        f"/runs/{ulid(1)}",
+        f"/runs/{ulid(2)}",
+        "/speedup",
+        "/throughput",
+        "/profiler",
+        f"/runs/{ulid(1)}/profile",
+        f"/runs/{ulid(1)}/predictions",
+    ],
+)
 def test_hostile_text_stays_text(hostile: TestClient, path: str) -> None:
     page = hostile.get(path).text
     assert "onerror=alert(1)" in page
@@ -24,6 +36,22 @@ def test_hostile_recipe_is_a_section_with_a_chart(hostile: TestClient) -> None:
     figure = hostile.get(address.replace("&amp;", "&")).json()
     assert figure["data"]
     assert "<img" not in json.dumps(figure)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/figures/profiler.json", f"/figures/runs/{ulid(1)}/profile.json", f"/figures/runs/{ulid(1)}/timeline.json"],
+)
+def test_hostile_text_of_a_figure_is_no_markup(hostile: TestClient, path: str) -> None:
+    figure = hostile.get(path).json()
+    assert figure["data"]
+    assert "<img" not in json.dumps(figure)
+
+
+def test_hostile_search_in_predictions_comes_back_escaped(lab: TestClient) -> None:
+    page = lab.get(f"/runs/{KILLED}/predictions", params={"text": HOSTILE}).text
+    assert "<img" not in page
+    assert "No question matches" in page
 
 
 def test_hostile_filters_come_back_escaped(lab: TestClient) -> None:

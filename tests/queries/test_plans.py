@@ -61,7 +61,16 @@ def test_one_runs_rows_are_found_by_their_key(session: Session, statements: list
     queries.checkpoints_of(session, KILLED.run_id)
     queries.events_of(session, KILLED.run_id)
     queries.system_samples_of(session, KILLED.run_id)
-    tables = {"runs", "attempts", "steps", "evaluations", "checkpoints", "events", "system_samples"}
+    queries.profile_keys(session, KILLED.run_id)
+    queries.timeline_of(session, KILLED.run_id, attempts)
+    queries.step_speed_of(session, KILLED.run_id)
+    tables = {"runs", "attempts", "steps", "evaluations", "checkpoints", "events", "system_samples", "profiles"}
     found = plans(session, statements)
     assert {plan.split()[1] for plan in found if plan.startswith("SEARCH")} >= tables
     assert not [plan for plan in found if plan.startswith("SCAN") and plan.split()[1] in tables]
+
+
+def test_choices_of_the_filters_come_from_an_index_alone(session: Session, statements: list[tuple[str, Any]]) -> None:
+    queries.list_runs(session, NOW)
+    counting = next(item for item in statements if "GROUP BY" in item[0])
+    assert f"SCAN {Run.__tablename__} USING COVERING INDEX ix_runs_filters" in plans(session, [counting])

@@ -1,5 +1,6 @@
 """Summaries of traces read into types."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,9 @@ def test_trace_without_devices_has_no_device_figures() -> None:
     summary = read_summary(CPU_PROFILE)
     assert summary.devices == ()
     assert queries.device_shares(summary) is None
-    assert [(part.what, part.share) for part in queries.time_parts(summary)] == [
-        ("host in operators", pytest.approx(0.4)),
-        ("host outside operators", pytest.approx(0.6)),
-    ]
+    parts = queries.time_parts(summary)
+    assert [part.what for part in parts] == ["host in operators", "host outside operators"]
+    assert [part.share for part in parts] == pytest.approx([0.4, 0.6])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_any_object_can_be_read(anything: dict[str, Any]) -> None:
 
 
 def test_every_key_of_the_dataclasses_is_one_of_a_real_summary(shared_data: Path) -> None:
-    made = summarize(shared_data / "traces" / "nccl_data.json.gz").to_dict()
+    made = json.loads(json.dumps(summarize(shared_data / "traces" / "nccl_data.json.gz").to_dict()))
     summary = read_summary(made)
     assert len(summary.devices) == len(made["devices"]) > 0
     assert len(summary.kernels) == len(made["kernels"]) > 0

@@ -50,10 +50,7 @@ def test_run_without_a_trace_has_none(profiled: Session) -> None:
 
 def test_profiled_runs_are_the_newest_first_each_by_its_lowest_rank(profiled: Session) -> None:
     page = queries.list_profiled_runs(profiled)
-    assert [row.run_id for row in page.rows] == [KILLED.run_id, NEWER.run_id] or [row.run_id for row in page.rows] == [
-        NEWER.run_id,
-        KILLED.run_id,
-    ]
+    assert [row.run_id for row in page.rows] == [NEWER.run_id, KILLED.run_id]
     by_id = {row.run_id: row for row in page.rows}
     assert (by_id[KILLED.run_id].profile.rank, by_id[KILLED.run_id].profile.step) == (0, 200)
     assert by_id[NEWER.run_id].profile.summary.devices == ()

@@ -1,0 +1,75 @@
+"""/throughput: utilization, percentiles, filters."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
+
+from dashboard.routes.throughput import line
+from db import queries
+from db.engine import create_engine_for
+from tests.dashboard.homes import NOW, client_on, fill
+from tests.dashboard_data import Life, RunSpec, ulid, write_run
+
+A100 = RunSpec(ulid(1), (Life(1, 100, NOW - 900),), world_size=2, num_steps=100, device_name="NVIDIA A100-PCIE-40GB")
+
+
+def rows(page: str) -> list[str]:
+    return re.findall(r"<tr>\s*<td.*?</tr>", page, re.DOTALL)
+
+
+def test_utilization_is_of_real_and_of_padded_tokens(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", A100)
+    fill(tmp_path)
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
+    with Session(engine) as session:
+        (group,) = queries.throughput_groups(session, provenance="measured")
+        steps = queries.step_speed_of(session, A100.run_id)
+        counted = [step for step in queries.steps_of(session, A100.run_id) if not step.is_warmup]
+    engine.dispose()
+    seconds, real, padded = (
+        sum(getattr(step, name) for step in counted) for name in ("step_time_s", "num_tokens", "num_padded_tokens")
+    )
+    found = line(group, steps)
+    flops_per_token, peak = 6 * 85_056_002, 2 * 312e12
+    assert found.mfu == pytest.approx(real / seconds * flops_per_token / peak)
+    assert found.padded_tokens_per_s == pytest.approx(padded / seconds)
+    assert found.mfu_padded == pytest.approx(padded / seconds * flops_per_token / peak)
+
+
+def test_unknown_peak_or_flops_leave_utilization_empty(lab: TestClient) -> None:
+    by_device = {
+        device: [row for row in rows(lab.get("/throughput").text) if device in row] for device in ("Xeon", "H100")
+    }
+    reported = [row for row in rows(lab.get("/throughput").text) if "badge-reported" in row]
+    for row in by_device["Xeon"] + reported:
+        assert re.findall(r'class="number">([^<]*)</td>', row)[3:5] == ["\u2013", "\u2013"] or "badge" in row
+        assert "0.0</td>" not in row
+    assert len(by_device["H100"]) > 4
+
+
+def test_groups_are_filtered_by_hardware_and_strategy(lab: TestClient) -> None:
+    page = lab.get("/throughput?parallel=fsdp").text
+    assert len(rows(page)) == 1
+    assert "FSDP, 4 GPUs" in rows(page)[0]
+    (address,) = re.findall(r'data-figure="([^"]+)"', page)
+    assert len(lab.get(address.replace("&amp;", "&")).json()["layout"]["yaxis"]["ticktext"]) == 1
+    on_cpu = lab.get("/throughput", params={"device_name": "Intel(R) Xeon(R) Platinum 8480+"}).text
+    assert {("CPU process" in row) for row in rows(on_cpu)} == {True}
+    assert "No group matches" in lab.get("/throughput?parallel=fsdp&device_name=none").text
+
+
+def test_steps_of_the_newest_repeat_are_shown(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", replace(A100, step_time_s=0.5))
+    newer = replace(A100, run_id=ulid(2), lives=(Life(1, 100, NOW - 90),), step_time_s=0.1, seed=1)
+    write_run(tmp_path / "runs", newer)
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        page = client.get("/throughput").text
+    (row,) = [row for row in rows(page) if "A100" in row and "reported" not in row]
+    times = re.findall(r">(\d+)(?:\.\d+)? ms<", row)
+    assert len(times) == 2
+    assert 80 < int(times[0]) < 120 < int(times[1]) + 20
