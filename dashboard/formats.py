@@ -6,6 +6,8 @@ from typing import Any
 UNKNOWN = "\u2013"
 _END_OF_CALENDAR_S = 253_402_300_800
 """Of the year 9999: later times have no date in Python."""
+_LARGEST = 1e300
+"""Larger numbers, infinity and what is no number have no unit that helps."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -155,7 +157,8 @@ def fact(anything: Any, name: str) -> str:
     >>> fact(85899345920, "memory_bytes"), fact(0.0, "submitted_at"), fact(8.0, "setup_time_s"), fact("x", "git")
     ('80 GiB', '1970-01-01 00:00 UTC', '8 s', 'x')
     """
-    if isinstance(anything, bool) or not isinstance(anything, int | float):
+    is_number = isinstance(anything, int | float) and not isinstance(anything, bool)
+    if not is_number or not -_LARGEST <= anything <= _LARGEST:
         return value(anything)
     for ending, shown in (("_bytes", size), ("_at", moment), ("_s", duration)):
         if name.endswith(ending):

@@ -10,6 +10,7 @@ from torch import nn
 from elasticqa.attention import has_flash
 from elasticqa.config import Precision, TrainConfig
 from elasticqa.errors import ConfigError
+from elasticqa.fused import fuse
 from elasticqa.model import ModelSpec, encoder_layers
 from elasticqa.parallel import DTYPES
 from elasticqa.topology import Topology
@@ -67,16 +68,19 @@ def _obstacle_to_capture(config: TrainConfig, topology: Topology, spec: ModelSpe
     return None
 
 
-def compile_layers(model: nn.Module, cache: Path) -> None:
+def compile_layers(model: nn.Module, acceleration: Acceleration, cache: Path) -> None:
     """Compile each encoder layer in place; all share one piece of code.
 
     Args:
         model: bare or wrapped.
+        acceleration: in use.
         cache: directory in which the next start finds the compiled code.
     """
     # torch.compile reads the place of its cache from the environment only.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(cache))
     # Its cuts at DDP's buckets are for whole models; a layer is smaller than they are meant for.
     torch._dynamo.config.optimize_ddp = False
+    if acceleration.attention == "flash":
+        fuse(model)
     for layer in encoder_layers(model):
         layer.compile(dynamic=True)

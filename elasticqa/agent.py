@@ -5,7 +5,11 @@ import sys
 from collections.abc import Sequence
 
 from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.run import get_args_parser
 from torch.distributed.run import main as torchrun
+
+SHUTDOWN_TIMEOUT_S = 60
+"""Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
 
 EXIT_ASKED_TO_STOP = 143
 """As the trainer's own end after a signal: 128 + SIGTERM. torchrun would end with 1, as after a failure."""
@@ -23,8 +27,12 @@ def main(argv: Sequence[str]) -> int:
     # Survives the signal, while its workers die of it: a handler, other than to ignore it, is not passed on to them.
     # They wait for the lost peer in a collective that would take minutes to give up, and torchrun starts them again.
     signal.signal(PEER_LOST, lambda *_: None)
+    options = list(argv)
+    # torch 2.11 does not know it and always waits 30 s.
+    if "--shutdown-timeout" in get_args_parser().format_help():
+        options.insert(0, f"--shutdown-timeout={SHUTDOWN_TIMEOUT_S}")
     try:
-        torchrun(list(argv))
+        torchrun(options)
     except SignalException as end:
         sys.stderr.write(f"elasticqa: stopped by {end.sigval.name}\n")
         return EXIT_ASKED_TO_STOP

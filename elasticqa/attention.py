@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from elasticqa.batching import MicroBatch
+from elasticqa.packed_kernel import attention, has_kernel
 
 PACKED = "elasticqa_packed"
 PACKED_SDPA = "elasticqa_packed_sdpa"
@@ -28,7 +29,8 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Return attention within each feature of a packed batch, (1, T, heads, head size).
 
-    The flash kernel computes it where device and data type have one, else SDPA on padded rows.
+    A kernel for short features computes it where device, data type and head size have one; else the flash kernel of
+    torch; else SDPA on padded rows.
 
     Args:
         module: the layer that asks; not used.
@@ -40,6 +42,11 @@ def packed_attention(
         scaling: factor of the scores.
         packing: where the features begin and end.
     """
+    size = query.shape[-1]
+    if has_kernel(query.device, query.dtype, size):
+        query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+        scale = size**-0.5 if scaling is None else scaling
+        return attention(query, key, value, packing.cu_lengths, packing.max_length, dropout, scale)[None], None
     if not has_flash(query.device, query.dtype):
         return packed_sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, packing=packing)
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))

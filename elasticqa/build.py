@@ -15,7 +15,7 @@ from elasticqa.config import BatchPlan, TrainConfig
 from elasticqa.engine import EagerEngine, Engine
 from elasticqa.evaluation import Evaluator
 from elasticqa.home import home
-from elasticqa.model import QuestionAnswerer
+from elasticqa.model import QuestionAnswerer, feature_losses
 from elasticqa.optim import Updater, build_optimizer
 from elasticqa.parallel import wrap
 from elasticqa.profiling import NoProfiler, StepProfiler
@@ -110,7 +110,7 @@ def build_engine(
         stack.enter_context(torch.cuda.stream(torch.cuda.Stream(topology.device)))
     model = wrap(answerer, config.parallel, topology, precision)
     if acceleration.is_compiled:
-        compile_layers(model, home() / "cache" / "compiled")
+        compile_layers(model, acceleration, home() / "cache" / "compiled")
     optimizer = build_optimizer(model, config)
     eager = EagerEngine(
         topology=topology,
@@ -120,6 +120,7 @@ def build_engine(
         updater=Updater(optimizer, config, precision, topology.device),
         precision=precision,
         seed=config.seed,
+        losses=torch.compile(feature_losses, dynamic=True) if acceleration.is_compiled else feature_losses,
     )
     if not acceleration.is_captured:
         return eager

@@ -1,6 +1,7 @@
 """The computation of one optimizer step on this rank: forward, backward, clip, update."""
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -81,6 +82,8 @@ class EagerEngine:
     updater: Updater
     precision: Precision
     seed: int
+    losses: Callable[[Tensor, MicroBatch], Tensor] = feature_losses
+    """Loss of each feature from the logits, compiled or not."""
 
     def prime(self, step: int) -> None:
         """Run one pass of weight 0 before the first step; every rank must call this.
@@ -120,7 +123,7 @@ class EagerEngine:
         """Add a micro-batch's gradients and return its share of the loss of a step of ``num_features``."""
         with autocast(self.precision, self.topology.device):
             logits = self.model(batch)
-        share = (feature_losses(logits, batch) * batch.weights).sum() / num_features
+        share = (self.losses(logits, batch) * batch.weights).sum() / num_features
         # DDP and FSDP average over the ranks; the loss of a step is a sum over them.
         (share * self.topology.world_size * self.updater.scale).backward()
         return share.detach()

@@ -23,8 +23,6 @@ from elasticqa.resume import RUN_ID_VARIABLE
 from elasticqa.task import load_task
 
 EXIT_BAD_REQUEST = 2
-SHUTDOWN_TIMEOUT_S = 60
-"""Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
 
 _FIRST_PORT, _NUM_PORTS = 20_000, 20_000
 
@@ -78,7 +76,6 @@ def torchrun_options(launch: Launch, environ: Mapping[str, str]) -> list[str]:
         f"--rdzv-id={job_id}",
         # SIGUSR1 is the scheduler's warning; an agent that does not handle it dies of it.
         "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
-        f"--shutdown-timeout={SHUTDOWN_TIMEOUT_S}",
     ]
 
 

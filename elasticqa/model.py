@@ -193,7 +193,9 @@ class QuestionAnswerer(nn.Module):
 
 def feature_losses(logits: Tensor, batch: MicroBatch) -> Tensor:
     """Return the loss of each feature, (B,): the mean of the two cross entropies over its own tokens."""
-    padded = logits[:, batch.pad_index].masked_fill(~batch.mask, float("-inf"))
+    # Not by indexing, whose backward pass on a GPU sorts all places.
+    padded = logits.index_select(1, batch.pad_index.flatten()).unflatten(1, batch.mask.shape)
+    padded = padded.masked_fill(~batch.mask, float("-inf"))
     start_losses = F.cross_entropy(padded[0], batch.start_positions, reduction="none")
     end_losses = F.cross_entropy(padded[1], batch.end_positions, reduction="none")
     return (start_losses + end_losses) / 2

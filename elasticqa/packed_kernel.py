@@ -1,4 +1,4 @@
-"""The kernels of `triton_kernels` as an operator of torch, with a gradient, for torch.compile and CUDA graphs alike."""
+"""The kernels of `kernels.attention` as an operator of torch, with a gradient, for torch.compile and CUDA graphs alike."""
 
 import importlib
 import importlib.util
@@ -10,7 +10,7 @@ from torch import Tensor
 
 # Builds of torch without CUDA come without Triton.
 _KERNELS: Any = (
-    importlib.import_module("elasticqa.triton_kernels") if importlib.util.find_spec("triton") else None
+    importlib.import_module("elasticqa.kernels.attention") if importlib.util.find_spec("triton") else None
 )
 
 HEAD_SIZES = (16, 32, 64, 128)
@@ -70,7 +70,7 @@ def _attention(
     _KERNELS.attend[grid](
         query, key, value, output, log_sums, cu_lengths, seed,
         *query.stride()[:2], *key.stride()[:2], *value.stride()[:2],
-        num_tokens, num_heads, scale * math.log2(math.e), _threshold(dropout), 1 / (1 - dropout),
+        num_tokens, num_heads, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
         SIZE=size, QUERIES=_BLOCK, KEYS=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
     )  # fmt: skip
     return output, log_sums
@@ -111,7 +111,7 @@ def _backward(
     _KERNELS.attend_backward[grid](
         gradient, query, key, value, output, log_sums, cu_lengths, seed, *results,
         *gradient.stride()[:2], *query.stride()[:2], *key.stride()[:2], *value.stride()[:2],
-        num_tokens, num_heads, scale, scale * math.log2(math.e), _threshold(dropout), 1 / (1 - dropout),
+        num_tokens, num_heads, scale, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
         SIZE=size, BLOCK=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
     )  # fmt: skip
     return results[0], results[1], results[2]
@@ -148,5 +148,5 @@ _attention.register_autograd(_differentiate, setup_context=_setup)
 
 
 def _threshold(dropout: float) -> int:
-    """Return the share of 2**24 below which a random number drops its probability."""
-    return round(dropout * 2**24)
+    """Return the signed number of 32 bits below which a random one drops its probability."""
+    return round((dropout - 0.5) * 2**32)

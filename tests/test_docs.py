@@ -12,7 +12,11 @@ from elasticqa.cli import COMMANDS, usage
 from elasticqa.flags import parse_config
 from tests.conftest import REPOSITORY
 
-PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "benchmarks" / "README.md", *(REPOSITORY / "docs").glob("*.md")])
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *(REPOSITORY / "benchmarks").glob("*.md"),
+]
 _BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 

@@ -23,20 +23,25 @@ def request(application: specs.AppDef, logs: Path = Path("/logs"), **config: obj
     return job_request(application, config, logs)
 
 
+def stand_in(directory: Path, name: str, text: str) -> None:
+    (directory / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+    (directory / name).chmod(0o755)
+
+
 def run(job: JobRequest, tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a batch script as Slurm would, with stand-ins for its commands: one task of number 1, and a log of calls."""
-    tools = {
-        "scontrol": 'echo "$@" >> "$CALLS"; [ "$2" = hostnames ] && printf "node3\\nnode4\\n"; exit 0',
-        "scancel": 'echo scancel "$@" >> "$CALLS"',
-        "srun": 'echo "$@" >> "$CALLS"; [ -n "$SAYS" ] && echo "$SAYS" >&2\n'
-        'while [ "$1" != bash ]; do shift; done; SLURM_PROCID=1 "$@"',
-    }
-    for name, text in tools.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
-        (tmp_path / name).chmod(0o755)
+    """Run a batch script as Slurm would, with stand-ins for its commands: a task of number RANK, and a log of calls."""
+    two_hosts = (
+        '[ "$2" = hostnames ] || exit 0; case "$3" in *\\[3-4\\]) printf "node3\\nnode4\\n";; *) echo "$3";; esac'
+    )
+    stand_in(tmp_path, "scontrol", f'echo "$@" >> "$CALLS"; {two_hosts}')
+    stand_in(tmp_path, "scancel", 'echo scancel "$@" >> "$CALLS"')
+    skip_options = 'while [ "$1" != bash ]; do shift; done'
+    says = '[ -n "$SAYS" ] && echo "$SAYS" >&2'
+    stand_in(tmp_path, "srun", f'echo "$@" >> "$CALLS"; {says}; {skip_options}; SLURM_PROCID=$RANK "$@"')
     environ = {
         "PATH": f"{tmp_path}:/usr/bin:/bin",
         "CALLS": str(tmp_path / "calls"),
+        "RANK": "1",
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NODELIST": "node[3-4]",
         "SLURM_JOB_NUM_NODES": "2",
@@ -135,23 +140,36 @@ def test_first_task_that_ends_does_not_take_the_others_with_it(tmp_path: Path) -
 
 def test_lost_node_is_told_to_the_others_and_other_words_are_not(tmp_path: Path) -> None:
     job = request(app("x", num_replicas=2, min_replicas=1), tmp_path)
-    done = run(job, tmp_path, SAYS="srun: error: something else")
+    done = run(job, tmp_path, RANK="0", SAYS="srun: error: something else")
     assert done.stderr == "srun: error: something else\n"
     assert "scancel" not in calls(tmp_path)
-    done = run(job, tmp_path, SAYS="srun: error: Node failure on node4", SLURM_JOB_NUM_NODES="3")
+    done = run(job, tmp_path, RANK="0", SAYS="srun: error: Node failure on node4")
     assert done.stderr == "srun: error: Node failure on node4\n"
     assert "show hostnames node4\n" in calls(tmp_path)
     assert "scancel --signal=USR2 7.0" in calls(tmp_path)
 
 
 def test_job_with_too_few_nodes_left_is_queued_again(tmp_path: Path) -> None:
-    run(
-        request(app("x", num_replicas=3, min_replicas=2), tmp_path),
-        tmp_path,
-        SAYS="srun: error: Node failure on n[3-4]",
-    )
+    job = request(app("x", num_replicas=3, min_replicas=2), tmp_path)
+    run(job, tmp_path, RANK="0", SAYS="srun: error: Node failure on n[3-4]")
     assert "requeue 7" in calls(tmp_path)
     assert "scancel" not in calls(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rank", "is_requeued"),
+    [("node4", "1", True), ("node3", "1", False), ("", "1", False), ("node4", "0", False)],
+)
+def test_other_nodes_queue_an_elastic_job_again_that_lost_its_first_node(
+    nodes: str, rank: str, is_requeued: bool, tmp_path: Path
+) -> None:
+    """The task lives until the watcher has asked; `sleep` passes no time, and its third call ends the watcher."""
+    stand_in(tmp_path, "squeue", f'echo "{nodes}"')
+    stand_in(tmp_path, "sleep", '[ -e "$0.b" ] && exit 1; [ -e "$0.a" ] && : > "$0.b"; : > "$0.a"')
+    wait = f"[ {rank} = 0 ] || until [ -e {tmp_path}/sleep.b ]; do :; done"
+    job = request(app("-c", wait, entrypoint="bash", num_replicas=2, min_replicas=1), tmp_path)
+    run(job, tmp_path, RANK=rank)
+    assert ("requeue 7" in calls(tmp_path)) == is_requeued
 
 
 def test_slurm_itself_queues_a_job_again_that_needs_all_its_nodes(tmp_path: Path) -> None:

@@ -64,6 +64,22 @@ tell_of_lost_nodes() {{
 }}
 """
 
+_WATCH_HEAD = """\
+# The script of an elastic job dies with the first node, and the rendezvous too, while Slurm leaves the job running: the
+# other nodes look for that and queue it again.
+if [[ $SLURM_PROCID != 0 ]]; then
+    (
+        trap '' USR1 USR2
+        while sleep 30 && kill -0 $$; do
+            nodes=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N)
+            if [[ -n $nodes && $(scontrol show hostnames "$nodes" | head -n 1) != "$TORCHX_RANK0_HOST" ]]; then
+                scontrol requeue "$SLURM_JOB_ID"
+            fi
+        done
+    ) < /dev/null > /dev/null 2>&1 &
+fi
+"""
+
 
 @dataclass(frozen=True)
 class JobRequest:
@@ -116,7 +132,7 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
     cpus = f"--cpus-per-task={role.resource.cpu}" if role.resource.cpu > 0 else ""
     script = _SCRIPT.format(
         logs=shlex.quote(str(logs)),
-        task=shlex.quote(_task(role)),
+        task=shlex.quote((_WATCH_HEAD if is_elastic else "") + _task(role)),
         cpus=cpus,
         watch=_WATCH.format(least=least) if is_elastic else "",
         watched=" 2> >(tell_of_lost_nodes)" if is_elastic else "",

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dashboard.pages import page
 from dashboard.routes.dependencies import SessionDep
 from db import statistics
-from db.queries import Comparison, Group, compare_all, speedup_groups
+from db.queries import Comparison, Group, ScalingLaw, compare_all, scaling_laws, speedup_groups
 from db.queries.comparison import PROVENANCES
 
 MOST_GROUPS = 40
@@ -39,6 +39,7 @@ class Section:
 
     recipe: str | None
     lines: tuple[Line, ...]
+    laws: tuple[ScalingLaw, ...]
 
 
 @router.get("/speedup")
@@ -74,7 +75,11 @@ def sections(comparisons: list[Comparison]) -> list[Section]:
     for comparison in comparisons:
         by_recipe.setdefault(comparison.group.setting.recipe, []).append(comparison)
     return [
-        Section(recipe, tuple(_line(comparison) for comparison in sorted(members, key=_place)))
+        Section(
+            recipe,
+            tuple(_line(comparison) for comparison in sorted(members, key=_place)),
+            tuple(scaling_laws([comparison.group for comparison in members])),
+        )
         for recipe, members in by_recipe.items()
     ]
 

@@ -54,6 +54,7 @@ from db.queries.runs import (
     list_runs,
     num_runs,
 )
+from db.queries.scaling import ScalingFit, ScalingLaw, scaling_laws
 from db.queries.speed import StepSpeed, step_speed_of
 from db.queries.steps import lineage_of, loss_series, redone_loss_series, steps_of, throughput_series
 from db.queries.time import time_shares
@@ -85,6 +86,8 @@ __all__ = [
     "RunOrder",
     "RunPage",
     "RunRow",
+    "ScalingFit",
+    "ScalingLaw",
     "Setting",
     "StepRow",
     "StepSpeed",
@@ -118,6 +121,7 @@ __all__ = [
     "profile_of",
     "read_predictions",
     "redone_loss_series",
+    "scaling_laws",
     "speedup_groups",
     "step_speed_of",
     "steps_of",

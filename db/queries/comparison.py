@@ -90,7 +90,7 @@ def compare(group: Group, reference: Group | None) -> Comparison:
     """Return one group beside a reference."""
     if reference is None or reference.key == group.key:
         return Comparison(group, reference, None, ())
-    return Comparison(group, reference, _ratio(group, reference), tuple(_differences(group, reference)))
+    return Comparison(group, reference, _ratio(group, reference), tuple(differences(group, reference)))
 
 
 def is_equal_work(group: Group, reference: Group) -> bool:
@@ -149,7 +149,8 @@ def _scaling(here: Setting, there: Setting) -> Literal["strong", "weak", "mixed"
     return "weak" if per_device[0] == per_device[1] else "mixed"
 
 
-def _differences(group: Group, reference: Group) -> list[Difference]:
+def differences(group: Group, reference: Group) -> list[Difference]:
+    """Return what differs between two groups besides the number of devices and the strategy."""
     here, there = group.setting, reference.setting
     pairs: list[tuple[str, Any, Any]] = [
         ("provenance", there.provenance, here.provenance),

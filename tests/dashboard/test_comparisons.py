@@ -1,8 +1,12 @@
 """/speedup and /throughput."""
 
 import re
+from pathlib import Path
 
 from fastapi.testclient import TestClient
+
+from tests.dashboard.homes import NOW, client_on, fill
+from tests.dashboard_data import Life, RunSpec, ulid, write_run
 
 
 def test_speedup_names_reference_times_and_differences(lab: TestClient) -> None:
@@ -39,3 +43,19 @@ def test_throughput_is_sorted_and_per_device(lab: TestClient) -> None:
     rates = [float(number.replace(",", "")) for number in re.findall(r"<strong>([\d.,]+)</strong>", page)]
     assert rates == sorted(rates, reverse=True)
     assert len(rates) > 5
+
+
+def test_scaling_law_needs_four_sizes(lab: TestClient, tmp_path: Path) -> None:
+    assert "fitted to the medians" not in lab.get("/speedup?recipe=squad").text
+    for number, size in enumerate((1, 2, 4, 8)):
+        life = Life(1, 40, NOW - 9_000 + 100 * number)
+        write_run(
+            tmp_path / "runs", RunSpec(ulid(number), (life,), world_size=size, num_steps=40, step_time_s=1 / size)
+        )
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        page = client.get("/speedup?recipe=squad").text
+    law = page[page.index("fitted to the medians") : page.index("How to read it")]
+    assert "DDP at 1, 2, 4, 8" in law
+    assert "16 GPUs" in law
+    assert len(re.findall(r"[\d.]+ to [\d.]+</td>", law)) == 1

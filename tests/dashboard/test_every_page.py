@@ -12,8 +12,16 @@ from tests.dashboard.homes import KILLED, MOST_BYTES
 
 @pytest.mark.parametrize(
     "path",
-    ["/runs/nope", "/runs/nope/profile", "/runs/nope/profile/trace", "/runs/nope/predictions"]
-    + ["/figures/runs/nope/loss.json", "/figures/runs/nope/profile.json", "/api/runs/nope", "/api/runs/nope/steps"],
+    [
+        "/runs/nope",
+        "/runs/nope/profile",
+        "/runs/nope/profile/trace",
+        "/runs/nope/predictions",
+        "/figures/runs/nope/loss.json",
+        "/figures/runs/nope/profile.json",
+        "/api/runs/nope",
+        "/api/runs/nope/steps",
+    ],
 )
 def test_unknown_run_is_not_found(lab: TestClient, path: str) -> None:
     answer = lab.get(path)

@@ -17,7 +17,13 @@ PLAIN = RunSpec(ulid(1), (Life(1, 60, NOW - 900),), num_steps=60, profile=gpu_pr
 
 
 def row_of(page: str, run_id: str) -> str:
-    return next(row for row in re.findall(r"<tr>.*?</tr>", page, re.DOTALL) if f"/runs/{run_id}/profile" in row)
+    rows: list[str] = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
+    return next(row for row in rows if f"/runs/{run_id}/profile" in row)
+
+
+def numbers_of(row: str) -> list[str]:
+    """Return the numbers of a row of /profiler behind the rank."""
+    return re.findall(r'class="number">([\d.]+)</td>', row)[1:]
 
 
 def test_profiler_compares_shares_over_runs_and_hardware(lab: TestClient) -> None:
@@ -39,7 +45,7 @@ def test_profiler_compares_shares_over_runs_and_hardware(lab: TestClient) -> Non
 def test_cpu_trace_has_no_device_figures_and_says_so(lab: TestClient) -> None:
     row = row_of(lab.get("/profiler").text, ON_CPU)
     assert "what a device did is not known" in row
-    assert re.findall(r'class="number">([\d.]+)</td>', row)[1:] == ["40.0"]
+    assert numbers_of(row) == ["40.0"]
     page = lab.get(f"/runs/{ON_CPU}/profile").text
     assert "This trace has no device events" in page
     for title in ("<dt>Idle", "<dt>Compute", "Kernels of most time"):
@@ -66,7 +72,7 @@ def test_profile_shows_figures_categories_operators_and_kernels(lab: TestClient)
 
 def test_run_links_to_its_profile_only_where_there_is_one(lab: TestClient) -> None:
     assert f'href="/runs/{KILLED}/profile"' in lab.get(f"/runs/{KILLED}").text
-    assert "/profile" not in lab.get(f"/runs/{RUNNING}").text
+    assert f"/runs/{RUNNING}/profile" not in lab.get(f"/runs/{RUNNING}").text
     assert lab.get(f"/runs/{RUNNING}/profile").status_code == 404
     assert "no trace of this run is recorded" in lab.get(f"/runs/{RUNNING}/profile").text
 

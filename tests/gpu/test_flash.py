@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from elasticqa.attention import PACKED, PACKED_SDPA, has_flash, packed_attention
 from elasticqa.batching import MicroBatch, pack
+from elasticqa.fused import fuse
 from elasticqa.model import PACKABLE, ModelSpec, QuestionAnswerer, feature_losses
 from tests.test_model import random_features
 
@@ -45,12 +46,13 @@ def model_of(model_type: str, implementation: str) -> QuestionAnswerer:
 
 
 def results(model: QuestionAnswerer, batch: MicroBatch, dtype: torch.dtype) -> list[Tensor]:
-    """Return the logits and the gradients of all weights, in fp32."""
+    """Return the logits and the scaled gradients of all weights, in fp32."""
     with torch.autocast("cuda", dtype=dtype, enabled=dtype != torch.float32):
         logits = model(batch)
-    # Scaled, as fp16 needs it: its smallest gradients would vanish.
-    (feature_losses(logits, batch).sum() * 1024).backward()
-    return [logits.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+    # fp16 needs a scale: its smallest gradients would vanish.
+    scale = 1 if dtype == torch.float32 else 1024
+    (feature_losses(logits, batch).sum() * scale).backward()
+    return [logits.detach(), *(p.grad / scale for p in model.parameters() if p.grad is not None)]
 
 
 def distance(values: list[Tensor], reference: list[Tensor]) -> float:
@@ -86,6 +88,20 @@ def test_packed_is_as_near_to_fp32_as_padded_is(
     packed = distance(results(model_of("bert", implementation), batch, dtype), reference)
     record_property("distance_to_fp32", {"packed": packed, "padded": padded})
     assert packed < 1.5 * padded + 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_fused_model_is_as_near_to_fp32_as_padded_is(
+    dtype: torch.dtype, record_property: Callable[[str, object], None]
+) -> None:
+    batch = batch_of(LENGTHS)
+    reference = results(model_of("bert", "sdpa"), batch, torch.float32)
+    padded = distance(results(model_of("bert", "sdpa"), batch, dtype), reference)
+    model = model_of("bert", PACKED)
+    fuse(model)
+    fused = distance(results(model, batch, dtype), reference)
+    record_property("distance_to_fp32", {"fused": fused, "padded": padded})
+    assert fused < 1.5 * padded + 1e-3
 
 
 def attention_of_ones(num_tokens: int, dropout: float, seed: int) -> Tensor:

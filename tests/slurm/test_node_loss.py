@@ -48,6 +48,21 @@ def test_job_that_needs_both_nodes_waits_for_the_lost_one(lab: Lab, flags: list[
     assert training.journal(directory, 2)["attempt"][0]["world_size"] == 2
 
 
+def test_elastic_job_that_lost_its_first_node_is_queued_again(lab: Lab, flags: list[str], reference: Path) -> None:
+    job = begin(lab, flags, "1:2")
+    lab.power("node1", on=False)
+    try:
+        until(lambda: lab.state(job) == "PENDING", "the requeue")
+        lab.start(job)
+        lab.wait(job)
+    finally:
+        lab.power("node1", on=True)
+    directory = training.only_run(lab.home)
+    assert_went_on(directory, reference)
+    attempt = training.journal(directory, 2)["attempt"][0]
+    assert (attempt["world_size"], attempt["host"]["host_name"]) == (1, "node2")
+
+
 def test_elastic_job_goes_on_without_the_lost_node(lab: Lab, flags: list[str], reference: Path) -> None:
     job = begin(lab, flags, "1:2")
     lab.power("node2", on=False)

@@ -4,7 +4,7 @@ A program computes one block of one head of one feature. The backward pass compu
 keys and values and once for queries, so that no sum is made by atomic additions: equal inputs give equal bits.
 """
 
-# mypy: disable-error-code="misc, no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
 # Triton compiles these functions from their source: their arguments are pointers and blocks, which have no types here.
 
 import importlib
@@ -25,22 +25,33 @@ def _mixed(x):
 
 
 @triton.jit
-def _row_keys(seed, head, tokens):
+def _keys_of_rows(seed, head, tokens):
     """Return what the dropout of query tokens in a head follows from, uint32 of the shape of ``tokens``."""
     return _mixed(tokens.to(tl.uint32) ^ _mixed(seed.to(tl.uint32) + head.to(tl.uint32) * 0x9E3779B9))
 
 
 @triton.jit
-def _kept(row_keys, columns, threshold):
-    """Return where a probability is kept; keys and columns broadcast, the threshold is the share dropped of 2**24."""
-    return (_mixed(row_keys + columns.to(tl.uint32) * 0x85EBCA6B) >> 8).to(tl.int32) >= threshold
+def _keys_of_columns(columns):
+    """Return what the dropout follows from on the side of the key tokens."""
+    return _mixed(columns.to(tl.uint32) + 0x85EBCA6B)
+
+
+@triton.jit
+def _kept(row_keys, column_keys, threshold):
+    """Return where a probability is kept: 2**31 plus the threshold is the share dropped of 2**32.
+
+    The keys are mixed already, so that their sum needs little more: this runs for every probability.
+    """
+    bits = (row_keys ^ column_keys) * 0x7FEB352D
+    bits = (bits ^ (bits >> 15)) * 0x846CA68B
+    return bits.to(tl.int32, bitcast=True) >= threshold
 
 
 @triton.jit
 def attend(
     query, key, value, output, log_sums, cu_lengths, seed,
     query_stride, query_head_stride, key_stride, key_head_stride, value_stride, value_head_stride,
-    num_tokens, num_heads, scale_log2, threshold, keep_factor,
+    num_tokens, num_heads, scale_log2, threshold, keep_share,
     SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Write a block of attention (T, heads, SIZE) and its log2 of summed exponentials (heads, T)."""
@@ -62,7 +73,7 @@ def attend(
     total = tl.zeros([QUERIES], tl.float32)
     result = tl.zeros([QUERIES, SIZE], tl.float32)
     if HAS_DROPOUT:
-        keys_of_rows = _row_keys(tl.load(seed), head, tokens)
+        row_keys = _keys_of_rows(tl.load(seed), head, tokens)[:, None]
     for start in range(0, length, KEYS):
         columns = start + tl.arange(0, KEYS)
         is_column = columns < length
@@ -82,10 +93,10 @@ def attend(
         shrink = tl.exp2(highest - higher)
         total = total * shrink + tl.sum(weights, 1)
         if HAS_DROPOUT:
-            weights = tl.where(_kept(keys_of_rows[:, None], columns[None, :], threshold), weights, 0.0)
+            weights = tl.where(_kept(row_keys, _keys_of_columns(columns)[None, :], threshold), weights, 0.0)
         result = result * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
         highest = higher
-    result = result * (keep_factor / total)[:, None]
+    result = result * (1 / (keep_share * total))[:, None]
     places = tokens[:, None] * num_heads * SIZE + head * SIZE + sizes[None, :]
     tl.store(output + places, result.to(output.dtype.element_ty), mask=is_row[:, None])
     tl.store(log_sums + head * num_tokens + tokens, highest + tl.log2(total), mask=is_row)
@@ -96,7 +107,7 @@ def attend_backward(
     gradient, query, key, value, output, log_sums, cu_lengths, seed, query_gradient, key_gradient, value_gradient,
     gradient_stride, gradient_head_stride,
     query_stride, query_head_stride, key_stride, key_head_stride, value_stride, value_head_stride,
-    num_tokens, num_heads, scale, scale_log2, threshold, keep_factor,
+    num_tokens, num_heads, scale, scale_log2, threshold, keep_share,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Write a block of gradients: of keys and values in the first half of the programs, of queries in the second."""
@@ -120,6 +131,8 @@ def attend_backward(
     if HAS_DROPOUT:
         step_seed = tl.load(seed)
     if number < num_blocks:
+        if HAS_DROPOUT:
+            column_keys = _keys_of_columns(mine)[:, None]
         k = tl.load(key_base + tokens[:, None] * key_stride, mask=is_mine[:, None], other=0.0)
         v = tl.load(value_base + tokens[:, None] * value_stride, mask=is_mine[:, None], other=0.0)
         dk = tl.zeros([BLOCK, SIZE], tl.float32)
@@ -133,28 +146,29 @@ def attend_backward(
             o = tl.load(output_base + row_tokens[:, None] * num_heads * SIZE, mask=is_row[:, None], other=0.0)
             # A row beyond the feature gets probabilities of 0.
             log_sum = tl.load(log_sums + head * num_tokens + row_tokens, mask=is_row, other=float("inf"))
-            delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
+            delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
             weights = tl.exp2(tl.dot(k, tl.trans(q)) * scale_log2 - log_sum[None, :])
-            d_weights = tl.dot(v, tl.trans(g)) * keep_factor
-            used = weights * keep_factor
+            d_weights = tl.dot(v, tl.trans(g))
+            used = weights
             if HAS_DROPOUT:
-                kept = _kept(_row_keys(step_seed, head, row_tokens)[None, :], mine[:, None], threshold)
-                used = tl.where(kept, used, 0.0)
+                kept = _kept(_keys_of_rows(step_seed, head, row_tokens)[None, :], column_keys, threshold)
+                used = tl.where(kept, weights, 0.0)
                 d_weights = tl.where(kept, d_weights, 0.0)
             dv += tl.dot(used.to(g.dtype), g)
             d_scores = weights * (d_weights - delta[None, :])
             dk += tl.dot(d_scores.to(q.dtype), q)
-        tl.store(key_gradient + places, (dk * scale).to(key_gradient.dtype.element_ty), mask=is_mine[:, None])
+        tl.store(key_gradient + places, (dk * (scale / keep_share)).to(key_gradient.dtype.element_ty), mask=is_mine[:, None])
+        dv = dv / keep_share
         tl.store(value_gradient + places, dv.to(value_gradient.dtype.element_ty), mask=is_mine[:, None])
     else:
         q = tl.load(query_base + tokens[:, None] * query_stride, mask=is_mine[:, None], other=0.0)
         g = tl.load(gradient_base + tokens[:, None] * gradient_stride, mask=is_mine[:, None], other=0.0)
         o = tl.load(output_base + tokens[:, None] * num_heads * SIZE, mask=is_mine[:, None], other=0.0)
         log_sum = tl.load(log_sums + head * num_tokens + tokens, mask=is_mine, other=float("inf"))
-        delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1)
+        delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
         dq = tl.zeros([BLOCK, SIZE], tl.float32)
         if HAS_DROPOUT:
-            keys_of_rows = _row_keys(step_seed, head, tokens)
+            row_keys = _keys_of_rows(step_seed, head, tokens)[:, None]
         for start in range(0, length, BLOCK):
             columns = start + tl.arange(0, BLOCK)
             is_column = columns < length
@@ -162,10 +176,10 @@ def attend_backward(
             k = tl.load(key_base + column_tokens[:, None] * key_stride, mask=is_column[:, None], other=0.0)
             v = tl.load(value_base + column_tokens[:, None] * value_stride, mask=is_column[:, None], other=0.0)
             weights = tl.exp2(tl.dot(q, tl.trans(k)) * scale_log2 - log_sum[:, None])
-            d_weights = tl.dot(g, tl.trans(v)) * keep_factor
+            d_weights = tl.dot(g, tl.trans(v))
             if HAS_DROPOUT:
-                kept = _kept(keys_of_rows[:, None], columns[None, :], threshold)
+                kept = _kept(row_keys, _keys_of_columns(columns)[None, :], threshold)
                 d_weights = tl.where(kept, d_weights, 0.0)
             d_scores = weights * (d_weights - delta[:, None])
             dq += tl.dot(d_scores.to(k.dtype), k)
-        tl.store(query_gradient + places, (dq * scale).to(query_gradient.dtype.element_ty), mask=is_mine[:, None])
+        tl.store(query_gradient + places, (dq * (scale / keep_share)).to(query_gradient.dtype.element_ty), mask=is_mine[:, None])

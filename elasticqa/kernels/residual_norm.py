@@ -1,0 +1,90 @@
+"""Bias, dropout, residual and LayerNorm in one pass over the rows, and their gradients in another, in Triton."""
+
+# mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
+# Triton compiles these functions from their source: their arguments are pointers and blocks, which have no types here.
+
+import importlib
+from typing import Any
+
+triton: Any = importlib.import_module("triton")
+tl: Any = importlib.import_module("triton.language")
+
+
+@triton.jit
+def _kept(seed, row, columns, width, threshold):
+    """Return where a value is kept: 2**31 plus the threshold is the share dropped of 2**32.
+
+    The hash is `lowbias32` of Wellons' hash prospector (public domain) without its last step, which leaves the high
+    bits as they are.
+    """
+    bits = (row * width + columns).to(tl.uint32) ^ seed.to(tl.uint32)
+    bits = (bits ^ (bits >> 16)) * 0x7FEB352D
+    bits = (bits ^ (bits >> 15)) * 0x846CA68B
+    return bits.to(tl.int32, bitcast=True) >= threshold
+
+
+@triton.jit
+def normalize(
+    values, bias, residual, weight, shift, output, means, inverses, seed,
+    width, epsilon, threshold, keep_factor,
+    WIDTH: tl.constexpr, HAS_DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """Write a row of LayerNorm(residual + dropout(values + bias)), its mean and its inverse deviation."""
+    row = tl.program_id(0)
+    columns = tl.arange(0, WIDTH)
+    is_column = columns < width
+    places = row * width + columns
+    x = tl.load(values + places, mask=is_column, other=0.0).to(tl.float32)
+    x += tl.load(bias + columns, mask=is_column, other=0.0)
+    if HAS_DROPOUT:
+        x = tl.where(_kept(tl.load(seed), row, columns, width, threshold), x * keep_factor, 0.0)
+    x += tl.load(residual + places, mask=is_column, other=0.0).to(tl.float32)
+    mean = tl.sum(x, 0) / width
+    centred = tl.where(is_column, x - mean, 0.0)
+    inverse = 1 / tl.sqrt(tl.sum(centred * centred, 0) / width + epsilon)
+    w = tl.load(weight + columns, mask=is_column, other=0.0)
+    b = tl.load(shift + columns, mask=is_column, other=0.0)
+    tl.store(output + places, (centred * inverse * w + b).to(output.dtype.element_ty), mask=is_column)
+    tl.store(means + row, mean)
+    tl.store(inverses + row, inverse)
+
+
+@triton.jit
+def normalize_backward(
+    gradient, values, bias, residual, weight, means, inverses, seed,
+    value_gradient, residual_gradient, partial_sums,
+    num_rows, width, threshold, keep_factor,
+    WIDTH: tl.constexpr, HAS_DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """Write rows of gradients, and this program's sums for bias, weight and shift: (3, programs, width)."""
+    program, num_programs = tl.program_id(0), tl.num_programs(0)
+    columns = tl.arange(0, WIDTH)
+    is_column = columns < width
+    w = tl.load(weight + columns, mask=is_column, other=0.0)
+    b = tl.load(bias + columns, mask=is_column, other=0.0)
+    bias_sum = tl.zeros([WIDTH], tl.float32)
+    weight_sum = tl.zeros([WIDTH], tl.float32)
+    shift_sum = tl.zeros([WIDTH], tl.float32)
+    for row in range(program, num_rows, num_programs):
+        places = row * width + columns
+        g = tl.load(gradient + places, mask=is_column, other=0.0).to(tl.float32)
+        x = tl.load(values + places, mask=is_column, other=0.0).to(tl.float32) + b
+        if HAS_DROPOUT:
+            kept = _kept(tl.load(seed), row, columns, width, threshold)
+            x = tl.where(kept, x * keep_factor, 0.0)
+        x += tl.load(residual + places, mask=is_column, other=0.0).to(tl.float32)
+        inverse = tl.load(inverses + row)
+        normal = tl.where(is_column, (x - tl.load(means + row)) * inverse, 0.0)
+        weight_sum += g * normal
+        shift_sum += g
+        g = g * w
+        g = (g - normal * (tl.sum(g * normal, 0) / width) - tl.sum(g, 0) / width) * inverse
+        tl.store(residual_gradient + places, g.to(residual_gradient.dtype.element_ty), mask=is_column)
+        if HAS_DROPOUT:
+            g = tl.where(kept, g * keep_factor, 0.0)
+        bias_sum += tl.where(is_column, g, 0.0)
+        tl.store(value_gradient + places, g.to(value_gradient.dtype.element_ty), mask=is_column)
+    sums = partial_sums + program * width + columns
+    tl.store(sums, bias_sum, mask=is_column)
+    tl.store(sums + num_programs * width, weight_sum, mask=is_column)
+    tl.store(sums + 2 * num_programs * width, shift_sum, mask=is_column)

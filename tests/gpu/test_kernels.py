@@ -1,0 +1,141 @@
+"""The kernels against plain torch, with the same choices of dropout, worked out by NumPy."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elasticqa.packed_kernel import HEAD_SIZES, _attention, attention
+from elasticqa.residual_norm import _normalize, residual_norm
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+DEVICE = torch.device("cuda", 0)
+LENGTHS = (1, 384, 0, 170, 33, 64, 65, 293, 128, 0)
+SEED = 987654321
+Words = NDArray[np.uint32]
+
+
+def word(number: int) -> Words:
+    return np.array(number, dtype=np.uint32)
+
+
+def mixed(bits: Words) -> Words:
+    bits = bits ^ (bits >> word(16))
+    bits = bits * word(0x7FEB352D)
+    bits = bits ^ (bits >> word(15))
+    bits = bits * word(0x846CA68B)
+    return np.asarray(bits ^ (bits >> word(16)))
+
+
+def kept_probabilities(begin: int, length: int, num_heads: int, dropout: float) -> Tensor:
+    """Return which of a feature's (heads, length, length) probabilities the kernel keeps."""
+    with np.errstate(over="ignore"):
+        heads = np.arange(num_heads, dtype=np.uint32) * word(0x9E3779B9) + word(SEED)
+        rows = mixed(np.arange(begin, begin + length, dtype=np.uint32) ^ mixed(heads)[:, None])
+        columns = mixed(np.arange(length, dtype=np.uint32) + word(0x85EBCA6B))
+        bits = (rows[:, :, None] ^ columns) * word(0x7FEB352D)
+        bits = (bits ^ (bits >> word(15))) * word(0x846CA68B)
+    return torch.from_numpy(bits.view(np.int32) >= round((dropout - 0.5) * 2**32)).to(DEVICE)
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
+    outputs, begin = [], 0
+    for length in LENGTHS:
+        part = slice(begin, begin + length)
+        scores = torch.einsum("thd,shd->hts", query[part], key[part]) * query.shape[-1] ** -0.5
+        probabilities = scores.softmax(-1)
+        if dropout:
+            kept = kept_probabilities(begin, length, query.shape[1], dropout)
+            probabilities = probabilities * kept / (1 - dropout)
+        outputs.append(torch.einsum("hts,shd->thd", probabilities, value[part]))
+        begin += length
+    return torch.cat(outputs)
+
+
+def distance(value: Tensor, reference: Tensor) -> float:
+    return float((value.double() - reference).norm() / reference.norm())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("size", HEAD_SIZES)
+def test_attention_and_its_gradients_equal_plain_ones(size: int, dropout: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    cu_lengths = torch.tensor(np.concatenate([[0], np.cumsum(LENGTHS)]), dtype=torch.int32, device=DEVICE)
+    # One buffer of three, as a fused projection gives them: the strides are not those of a tensor of its own.
+    packed = torch.randn(sum(LENGTHS), 3, 3, size, device=DEVICE).to(dtype).requires_grad_()
+    reference = packed.detach().double().requires_grad_()
+    gradient = torch.randn(sum(LENGTHS), 3, size, device=DEVICE).to(dtype)
+    seed = torch.tensor([SEED], dtype=torch.int32, device=DEVICE)
+    output, _ = _attention(*packed.unbind(1), cu_lengths, seed, 384, dropout, size**-0.5)
+    expected = plain_attention(*reference.unbind(1), dropout)
+    output.backward(gradient)
+    expected.backward(gradient.double())
+    tolerance = 1e-2 if dtype == torch.bfloat16 else 2e-3
+    assert distance(output, expected) < tolerance
+    assert packed.grad is not None
+    assert reference.grad is not None
+    for part, other in zip(packed.grad.unbind(1), reference.grad.unbind(1), strict=True):
+        assert distance(part, other) < tolerance
+
+
+def test_attention_gives_equal_bits_for_equal_inputs() -> None:
+    cu_lengths = torch.tensor(np.concatenate([[0], np.cumsum(LENGTHS)]), dtype=torch.int32, device=DEVICE)
+    packed = torch.randn(sum(LENGTHS), 3, 12, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+    results = []
+    for _ in range(3):
+        torch.manual_seed(5)
+        packed.grad = None
+        output = attention(*packed.unbind(1), cu_lengths, 384, 0.1, 0.125)
+        output.square().sum().backward()
+        results.append((output.detach(), packed.grad))
+    for output, gradient in results[1:]:
+        assert torch.equal(output, results[0][0])
+        assert gradient is not None
+        assert torch.equal(gradient, results[0][1])
+
+
+@pytest.mark.parametrize("width", [32, 384, 768, 1024])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_residual_norm_and_its_gradients_equal_plain_ones(width: int, dropout: float) -> None:
+    torch.manual_seed(1)
+    rows = 1537
+    values, residual, gradient = (torch.randn(rows, width, device=DEVICE).bfloat16() for _ in range(3))
+    bias, weight, shift = (torch.randn(width, device=DEVICE) for _ in range(3))
+    given = [values, bias, residual, weight, shift]
+    inputs = [each.clone().requires_grad_() for each in given]
+    references = [each.double().requires_grad_() for each in given]
+    seed = torch.tensor([SEED], dtype=torch.int32, device=DEVICE)
+    output, _, _ = _normalize(*inputs, seed, dropout, 1e-12)
+    with np.errstate(over="ignore"):
+        numbers = np.arange(rows * width, dtype=np.uint32) ^ word(SEED)
+        bits = mixed(numbers)
+    # The last step of the hash leaves the high bits, which decide.
+    threshold = round((dropout - 0.5) * 2**32) >> 16
+    kept = torch.from_numpy((bits.view(np.int32) >> 16) >= threshold).view(rows, width).to(DEVICE) | (dropout == 0)
+    dropped = torch.where(kept, (references[0] + references[1]) / (1 - dropout), 0.0)
+    expected = F.layer_norm(references[2] + dropped, (width,), references[3], references[4], 1e-12)
+    output.backward(gradient)
+    expected.backward(gradient.double())
+    assert distance(output, expected) < 5e-3
+    for mine, reference in zip(inputs, references, strict=True):
+        assert mine.grad is not None
+        assert reference.grad is not None
+        assert distance(mine.grad, reference.grad) < 1e-2
+
+
+def test_residual_norm_drops_by_the_probability_and_anew_in_each_call() -> None:
+    norm = nn.LayerNorm(768, device=DEVICE)
+    with torch.no_grad():
+        norm.weight.fill_(1.0)
+    ones = torch.ones(2048, 768, device=DEVICE, dtype=torch.bfloat16)
+    zeros = torch.zeros_like(ones)
+    outputs = [residual_norm(ones, torch.zeros(768, device=DEVICE), zeros, norm, 0.25) for _ in range(2)]
+    kept = [output > 0 for output in outputs]
+    for each in kept:
+        assert float(each.float().mean()) == pytest.approx(0.75, abs=5 * (0.25 * 0.75 / ones.numel()) ** 0.5)
+    agreement = float((kept[0] == kept[1]).float().mean())
+    assert agreement == pytest.approx(0.75**2 + 0.25**2, abs=3e-3)

@@ -1,0 +1,18 @@
+"""What is exchanged in a model, and what is not; the kernels themselves need a GPU (tests/gpu)."""
+
+import pytest
+
+from elasticqa.fused import fuse
+from elasticqa.model import PACKABLE
+from tests.test_model import tiny
+
+
+@pytest.mark.parametrize("model_type", sorted(PACKABLE))
+def test_fused_model_keeps_its_weights_and_exchanges_three_parts_a_layer(model_type: str) -> None:
+    model = tiny(model_type, "packed")
+    weights = {name: weight.data_ptr() for name, weight in model.named_parameters()}
+    fuse(model)
+    assert {name: weight.data_ptr() for name, weight in model.named_parameters()} == weights
+    exchanged = [name.rsplit("layer.", 1)[1] for name, module in model.named_modules() if "forward" in vars(module)]
+    parts = ("attention.self", "attention.output", "output")
+    assert sorted(exchanged) == sorted(f"{layer}.{part}" for layer in range(2) for part in parts)
