@@ -3,16 +3,19 @@
 import argparse
 import time
 from collections import deque
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
+from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, PretrainedConfig
 
 from elasticqa.attention import PACKED
 from elasticqa.batching import StepPlanner
 from elasticqa.build import build_engine
+from elasticqa.capture import CapturedEngine
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.model import ModelSpec, QuestionAnswerer
 from elasticqa.optim import learning_rate_at
@@ -48,9 +51,41 @@ def squad_features(squad: Path, tokenizer: Path, cache: Path) -> Features:
     return load_or_build(request, AutoTokenizer.from_pretrained(tokenizer), cache / "features").features
 
 
-def bert_config(model: str, **more: Any) -> BertConfig:
+def bert_config(model: str, **more: Any) -> PretrainedConfig:
     """Return the configuration of a BERT of the size, with its own dropout of 0.1."""
-    return BertConfig(**MODELS[model], **more)
+    return AutoConfig.for_model("bert", **MODELS[model], **more)
+
+
+def card() -> str:
+    """Return the name of the GPU."""
+    return torch.cuda.get_device_name()
+
+
+@dataclass
+class Peak:
+    """Most memory that one of several models in a process needed: its own, and what its steps took above that."""
+
+    own_bytes: int = 0
+    most_bytes: int = 0
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Count what the block leaves allocated as the model's own."""
+        before = torch.cuda.memory_allocated()
+        with self.stepping():
+            yield
+        self.own_bytes = torch.cuda.memory_allocated() - before
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Note the peak of the block."""
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        yield
+        torch.cuda.synchronize()
+        taken = torch.cuda.max_memory_allocated() - before
+        self.most_bytes = max(self.most_bytes, self.own_bytes + taken)
 
 
 class Ours:
@@ -59,15 +94,18 @@ class Ours:
     def __init__(self, config: TrainConfig, features: Features, topology: Topology, model: str = "bert-base") -> None:
         """Build an engine; every rank must call this."""
         self._config = config
-        self._topology = topology
         self._stack = ExitStack()
         self._plan = batch_plan(config, len(features), topology.world_size)
-        bert = bert_config(model, attn_implementation=PACKED)
-        torch.manual_seed(config.seed)
-        answerer = QuestionAnswerer(BertForQuestionAnswering(bert), ModelSpec.of(bert, config.attention))
-        self.engine = build_engine(
-            config, topology, plan=self._plan, features=features, answerer=answerer, stack=self._stack
-        )
+        self.peak = Peak()
+        with self.peak.building():
+            bert = bert_config(model, attn_implementation=PACKED)
+            torch.manual_seed(config.seed)
+            answerer = QuestionAnswerer(
+                AutoModelForQuestionAnswering.from_config(bert), ModelSpec.of(bert, config.attention)
+            )
+            self.engine = build_engine(
+                config, topology, plan=self._plan, features=features, answerer=answerer, stack=self._stack
+            )
         self._stream = torch.cuda.current_stream()
         self._planner = StepPlanner(
             self._plan,
@@ -80,14 +118,27 @@ class Ours:
         self.step = 0
         self.losses: list[float] = []
 
+    def warm_up(self, num_steps: int, num_to_come: int) -> None:
+        """Run steps, and one of each size that the steps to come have, so that these compile and capture nothing."""
+        with torch.cuda.stream(self._stream):
+            self.engine.prime(0)
+        self.run(num_steps)
+        if isinstance(self.engine, CapturedEngine):
+            sizes = set()
+            with torch.cuda.stream(self._stream), self.peak.stepping():
+                for step in range(self.step, self.step + num_to_come):
+                    plan = self._planner.step_plan(step)
+                    if (size := self.engine.num_tokens(plan)) not in sizes:
+                        self.engine.run(plan, 0.0, wants_stop=False)
+                        sizes.add(size)
+
     def run(self, num_steps: int) -> float:
         """Return features per second over the next steps, of all ranks; every rank must call this.
 
-        Losses are read two steps late, as the trainer reads them.
+        Figures are read two steps late, as the trainer reads them.
         """
         pending: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
-        with torch.cuda.stream(self._stream):
-            torch.cuda.synchronize()
+        with torch.cuda.stream(self._stream), self.peak.stepping():
             began = time.perf_counter()
             for _ in range(num_steps):
                 plan = self._planner.step_plan(self.step)

@@ -60,8 +60,7 @@ class CapturedEngine:
         if len(plan.micro_batches) > 1 or plan.num_features < self._global_batch_size:
             return self._eager.run(plan, learning_rate, wants_stop=wants_stop)
         (indices,) = plan.micro_batches
-        # All ranks replay the size of the largest share: their graphs hold the same exchange of gradients.
-        num_tokens = -(-plan.max_share_tokens // self._quantum) * self._quantum
+        num_tokens = self.num_tokens(plan)
         began = time.perf_counter()
         size = BatchSize.of(num_tokens, self._micro_batch_size, self._max_length)
         content = fill(self._eager.features, indices, size, plan.num_features, wants_stop=wants_stop)
@@ -76,6 +75,13 @@ class CapturedEngine:
         seed_step(self._eager.seed, plan.step, self._topology.rank)
         captured.graph.replay()
         return StepOutput(captured.figures, indices.tolist(), data_time_s, is_warmup=is_new)
+
+    def num_tokens(self, plan: StepPlan) -> int:
+        """Return to how many tokens a step is filled up: all ranks replay the size of the largest share.
+
+        Their graphs hold the same exchange of gradients.
+        """
+        return -(-plan.max_share_tokens // self._quantum) * self._quantum
 
     def close(self) -> None:
         """Free the graphs, before the process group goes: it waits for graphs that hold its communicator."""

@@ -1,4 +1,4 @@
-"""The kernels of `kernels.attention` as an operator of torch, with a gradient, for torch.compile and CUDA graphs alike."""
+"""Attention within packed features as one operator of torch, with a gradient."""
 
 import importlib
 import importlib.util

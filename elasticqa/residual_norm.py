@@ -125,7 +125,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tens
 
 def _differentiate(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     of_values, of_residual, sums = _backward(gradient, *ctx.saved_tensors, ctx.dropout)
-    of_bias, of_weight, of_shift = sums.unbind()
+    # FSDP gathers parameters in the compute type.
+    of_bias, of_weight, of_shift = sums.to(ctx.saved_tensors[1].dtype).unbind()
     return of_values, of_bias, of_residual, of_weight, of_shift, None, None, None
 
 

@@ -38,18 +38,14 @@ def test_command_of_a_page_is_accepted(page: Path, command: str) -> None:
     while "=" in words[0]:  # variables set for one command
         words = words[1:]
     program, rest = Path(words[0]).name, words[1:]
-    if program == "torchx" and rest[0] == "run":
+    if program == "torchx" and rest[0] == "run" and rest[-1] != "...":
         options = rest[1:]
         trainer = options[options.index("--") + 1 :] if "--" in options else []
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name("torchx")), "run", "--dryrun", *options],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = torchx("run", "--dryrun", *options)
         assert done.returncode == 0, done.stderr
         parse_config(trainer)
+    elif program == "torchx":
+        assert torchx(rest[0], "--help").returncode == 0
     elif program == "elasticqa":
         assert rest[0] in COMMANDS or rest == ["--help"]
         if rest[0] == "train":
@@ -60,8 +56,17 @@ def test_command_of_a_page_is_accepted(page: Path, command: str) -> None:
         assert program in KNOWN_PROGRAMS, f"{page.name}: {command!r} is not checked by this test: add a way to check it"
 
 
-KNOWN_PROGRAMS = {"source", "uvicorn", "git", "cd", "pytest", "tensorboard", "export", "docker", "sbatch", "scontrol"}
+KNOWN_PROGRAMS = {
+    "cd", "curl", "docker", "export", "git", "module",
+    "pytest", "sbatch", "scontrol", "source", "tensorboard", "uvicorn",
+}  # fmt: skip
 """Programs of others that the pages may name."""
+
+
+def torchx(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the torchx of this environment from the repository's root."""
+    program = Path(sys.executable).with_name("torchx")
+    return subprocess.run([str(program), *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

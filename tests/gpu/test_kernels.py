@@ -22,11 +22,15 @@ def word(number: int) -> Words:
     return np.array(number, dtype=np.uint32)
 
 
-def mixed(bits: Words) -> Words:
+def nearly_mixed(bits: Words) -> Words:
     bits = bits ^ (bits >> word(16))
     bits = bits * word(0x7FEB352D)
     bits = bits ^ (bits >> word(15))
-    bits = bits * word(0x846CA68B)
+    return np.asarray(bits * word(0x846CA68B))
+
+
+def mixed(bits: Words) -> Words:
+    bits = nearly_mixed(bits)
     return np.asarray(bits ^ (bits >> word(16)))
 
 
@@ -70,8 +74,10 @@ def test_attention_and_its_gradients_equal_plain_ones(size: int, dropout: float,
     reference = packed.detach().double().requires_grad_()
     gradient = torch.randn(sum(LENGTHS), 3, size, device=DEVICE).to(dtype)
     seed = torch.tensor([SEED], dtype=torch.int32, device=DEVICE)
-    output, _ = _attention(*packed.unbind(1), cu_lengths, seed, 384, dropout, size**-0.5)
-    expected = plain_attention(*reference.unbind(1), dropout)
+    query, key, value = packed.unbind(1)
+    output, _ = _attention(query, key, value, cu_lengths, seed, 384, dropout, size**-0.5)
+    query, key, value = reference.unbind(1)
+    expected = plain_attention(query, key, value, dropout)
     output.backward(gradient)
     expected.backward(gradient.double())
     tolerance = 1e-2 if dtype == torch.bfloat16 else 2e-3
@@ -89,7 +95,8 @@ def test_attention_gives_equal_bits_for_equal_inputs() -> None:
     for _ in range(3):
         torch.manual_seed(5)
         packed.grad = None
-        output = attention(*packed.unbind(1), cu_lengths, 384, 0.1, 0.125)
+        query, key, value = packed.unbind(1)
+        output = attention(query, key, value, cu_lengths, 384, 0.1, 0.125)
         output.square().sum().backward()
         results.append((output.detach(), packed.grad))
     for output, gradient in results[1:]:
@@ -111,11 +118,9 @@ def test_residual_norm_and_its_gradients_equal_plain_ones(width: int, dropout: f
     seed = torch.tensor([SEED], dtype=torch.int32, device=DEVICE)
     output, _, _ = _normalize(*inputs, seed, dropout, 1e-12)
     with np.errstate(over="ignore"):
-        numbers = np.arange(rows * width, dtype=np.uint32) ^ word(SEED)
-        bits = mixed(numbers)
-    # The last step of the hash leaves the high bits, which decide.
-    threshold = round((dropout - 0.5) * 2**32) >> 16
-    kept = torch.from_numpy((bits.view(np.int32) >> 16) >= threshold).view(rows, width).to(DEVICE) | (dropout == 0)
+        bits = nearly_mixed(np.arange(rows * width, dtype=np.uint32) ^ word(SEED))
+    is_kept = bits.view(np.int32).reshape(rows, width) >= round((dropout - 0.5) * 2**32)
+    kept = torch.from_numpy(is_kept).to(DEVICE)
     dropped = torch.where(kept, (references[0] + references[1]) / (1 - dropout), 0.0)
     expected = F.layer_norm(references[2] + dropped, (width,), references[3], references[4], 1e-12)
     output.backward(gradient)
