@@ -11,7 +11,7 @@ from elasticqa.attempt import Attempt
 from elasticqa.batching import StepPlanner
 from elasticqa.capture import CapturedEngine
 from elasticqa.checkpoint import Checkpointer
-from elasticqa.config import BatchPlan, TrainConfig
+from elasticqa.config import BatchPlan, TrainConfig, batch_plan
 from elasticqa.engine import EagerEngine, Engine
 from elasticqa.evaluation import Evaluator
 from elasticqa.home import home
@@ -29,10 +29,8 @@ from elasticqa.trainer import Trainer
 
 
 def build_trainer(
-    config: TrainConfig,
     topology: Topology,
     *,
-    plan: BatchPlan,
     task: Task,
     answerer: QuestionAnswerer,
     attempt: Attempt,
@@ -42,8 +40,10 @@ def build_trainer(
     """Return the trainer at step 0, the model wrapped; every rank must call this.
 
     Raises:
-        ConfigError: precision or parallelism do not fit the devices.
+        ConfigError: precision or parallelism do not fit the devices, or the batch does not fit the world.
     """
+    config = attempt.config
+    plan = batch_plan(config, len(task.train), topology.world_size)
     engine = build_engine(config, topology, plan=plan, features=task.train, answerer=answerer, stack=stack)
     tensorboard = None
     if topology.is_main:

@@ -19,8 +19,10 @@ from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.errors import ConfigError, DataError
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home, new_run_id
+from elasticqa.parallel import check_parallel
 from elasticqa.resume import RUN_ID_VARIABLE
 from elasticqa.task import load_task
+from elasticqa.topology import resolve_precision
 
 EXIT_BAD_REQUEST = 2
 
@@ -126,8 +128,10 @@ def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
             "a run that asks for GPUs does not train on the CPU instead; see nvidia-smi on that node, install a torch "
             "with CUDA, or leave --gpu out"
         )
-    task = load_task(config, home())
     world_size = launch.min_nodes * launch.nproc_per_node if launch else 1
+    check_parallel(config.parallel, world_size, is_distributed=launch is not None)
+    resolve_precision(config.precision, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    task = load_task(config, home())
     batch_plan(config, len(task.train), world_size)
 
 

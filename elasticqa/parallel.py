@@ -18,18 +18,28 @@ DTYPES: dict[Precision, torch.dtype] = {
 }
 
 
+def check_parallel(parallel: Parallel, world_size: int, *, is_distributed: bool) -> None:
+    """Refuse a strategy that does not fit how the processes are started.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if parallel == "none" and world_size > 1:
+        raise ConfigError(
+            f"parallel='none' cannot use world_size={world_size}: it is one process; "
+            "use the component ddp or fsdp, or --parallel ddp"
+        )
+    if parallel == "fsdp" and not is_distributed:
+        raise ConfigError("parallel='fsdp' needs a process group: start it with the component fsdp or with torchrun")
+
+
 def wrap(model: nn.Module, parallel: Parallel, topology: Topology, precision: Precision) -> nn.Module:
     """Return the model on its device, replicated or sharded; every rank must call this.
 
     Raises:
-        ConfigError: the strategy does not fit how the processes were started.
+        ConfigError: the model has no list of layers that could be sharded.
     """
     if parallel == "none":
-        if topology.world_size > 1:
-            raise ConfigError(
-                f"parallel='none' cannot use world_size={topology.world_size}: it is one process; "
-                "use the component ddp or fsdp, or --parallel ddp"
-            )
         return model.to(topology.device)
     if parallel == "fsdp":
         return _shard(model, topology, precision)
@@ -48,8 +58,6 @@ def wrap(model: nn.Module, parallel: Parallel, topology: Topology, precision: Pr
 
 
 def _shard(model: nn.Module, topology: Topology, precision: Precision) -> nn.Module:
-    if not topology.is_distributed:
-        raise ConfigError("parallel='fsdp' needs a process group: start it with the component fsdp or with torchrun")
     mesh = init_device_mesh(topology.device.type, (topology.world_size,))
     # Parameters are gathered in the compute dtype (half the bytes), gradients are summed in fp32.
     policy = MixedPrecisionPolicy(

@@ -20,10 +20,11 @@ from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home
 from elasticqa.hub import resolve_model
 from elasticqa.model import QuestionAnswerer, load_model
+from elasticqa.parallel import check_parallel
 from elasticqa.signals import StopRequest
 from elasticqa.summary import closing, opening
 from elasticqa.task import load_task
-from elasticqa.topology import Topology
+from elasticqa.topology import Topology, resolve_precision
 from elasticqa.trainer import NonFiniteLossError, Trainer
 
 PROCESS_GROUP_TIMEOUT = timedelta(minutes=5)
@@ -63,22 +64,20 @@ def run(config: TrainConfig, topology: Topology, stop: StopRequest) -> int:
 
     Nothing is written before data and model are known to be good.
     """
+    check_parallel(config.parallel, topology.world_size, is_distributed=topology.is_distributed)
+    resolve_precision(config.precision, topology.device)
     task = load_task(config, home())
     batch_plan(config, len(task.train), topology.world_size)
     bare, spec = load_model(resolve_model(config.model), config)
     answerer = QuestionAnswerer(bare, spec)
     with ExitStack() as stack:
         attempt = begin(config, topology, stack)
-        config = attempt.config
-        plan = batch_plan(config, len(task.train), topology.world_size)
         try:
-            trainer = build_trainer(
-                config, topology, plan=plan, task=task, answerer=answerer, attempt=attempt, stop=stop, stack=stack
-            )
+            trainer = build_trainer(topology, task=task, answerer=answerer, attempt=attempt, stop=stop, stack=stack)
             setup = setup_facts(trainer, task, answerer, attempt, resumed_from=restore(trainer))
             plan_profile(trainer, attempt)
             trainer.recorder.write("setup", setup)
-            trainer.recorder.say(opening(config, topology, setup, attempt))
+            trainer.recorder.say(opening(attempt.config, topology, setup, attempt))
             trainer.train()
             if trainer.stopped_by is None:
                 save_pretrained(trainer.engine.model, bare, task.tokenizer, attempt.directory / "model", topology)

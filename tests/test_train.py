@@ -175,6 +175,8 @@ def test_non_finite_loss_stops_with_step_and_features(tiny_model: Path, tiny_squ
         (["--epochs=0"], "epochs=0 is too small"),
         (["--recipe=unheard-of"], "recipe='unheard-of'"),
         (["--model=someone/unheard-of"], "model='someone/unheard-of'"),
+        (["--precision=fp16"], "precision='fp16' needs a GPU"),
+        (["--parallel=none"], "parallel='none' cannot use world_size=2"),
     ],
 )
 def test_bad_request_is_one_line_and_leaves_no_run(

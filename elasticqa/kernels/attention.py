@@ -157,7 +157,8 @@ def attend_backward(
             dv += tl.dot(used.to(g.dtype), g)
             d_scores = weights * (d_weights - delta[None, :])
             dk += tl.dot(d_scores.to(q.dtype), q)
-        tl.store(key_gradient + places, (dk * (scale / keep_share)).to(key_gradient.dtype.element_ty), mask=is_mine[:, None])
+        dk = dk * (scale / keep_share)
+        tl.store(key_gradient + places, dk.to(key_gradient.dtype.element_ty), mask=is_mine[:, None])
         dv = dv / keep_share
         tl.store(value_gradient + places, dv.to(value_gradient.dtype.element_ty), mask=is_mine[:, None])
     else:
@@ -182,4 +183,5 @@ def attend_backward(
                 d_weights = tl.where(kept, d_weights, 0.0)
             d_scores = weights * (d_weights - delta[:, None])
             dq += tl.dot(d_scores.to(k.dtype), k)
-        tl.store(query_gradient + places, (dq * (scale / keep_share)).to(query_gradient.dtype.element_ty), mask=is_mine[:, None])
+        dq = dq * (scale / keep_share)
+        tl.store(query_gradient + places, dq.to(query_gradient.dtype.element_ty), mask=is_mine[:, None])
