@@ -1,5 +1,7 @@
 """Engines and schema: SQLite shared by several processes, or PostgreSQL by URL; migrated to the newest."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +87,19 @@ def migrate(engine: Engine) -> None:
         DatabaseVersionError: the database is newer than this release.
         DatabaseError: it cannot be reached or written.
     """
-    try:
+    with usable(engine):
         _upgrade(engine)
+
+
+@contextmanager
+def usable(engine: Engine) -> Iterator[None]:
+    """Turn what a driver raises while the block runs into one line.
+
+    Raises:
+        DatabaseError: the database is away, locked, full, damaged or may not be used.
+    """
+    try:
+        yield
     except DBAPIError as error:
         reason = str(error.orig).strip().partition("\n")[0]
         url = engine.url.render_as_string(hide_password=True)

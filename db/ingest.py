@@ -11,7 +11,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from db.batch import apply, forget, unread
-from db.engine import DatabaseError, create_engine_for, lock, migrate, writing
+from db.engine import DatabaseError, create_engine_for, lock, migrate, usable, writing
 from db.home import database_url, home_of, runs_dir_of
 from db.journal_files import Delta, Place, Problem, read_delta
 from db.models import JournalFile
@@ -118,7 +118,8 @@ def bring_up_to_date(environ: Mapping[str, str]) -> IngestReport:
     engine = create_engine_for(database_url(environ))
     try:
         migrate(engine)
-        return ingest(engine, runs_dir_of(home_of(environ)))
+        with usable(engine):
+            return ingest(engine, runs_dir_of(home_of(environ)))
     finally:
         engine.dispose()
 

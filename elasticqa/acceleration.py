@@ -1,4 +1,4 @@
-"""Which shortcuts a run takes on its devices: the flash kernel, torch.compile, CUDA graphs."""
+"""Which shortcuts a run takes on its devices: the flash kernel, torch.compile, CUDA graphs, kernels of ours."""
 
 import os
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from torch import nn
 from elasticqa.attention import has_flash
 from elasticqa.config import Precision, TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.fused import fuse
 from elasticqa.model import ModelSpec, encoder_layers
+from elasticqa.packed_kernel import has_kernel
 from elasticqa.parallel import DTYPES
 from elasticqa.topology import Topology
 
@@ -26,6 +26,7 @@ class Acceleration:
     attention: str
     is_compiled: bool
     is_captured: bool
+    is_fused: bool
 
 
 def accelerate(
@@ -41,22 +42,33 @@ def accelerate(
         num_steps: of the run.
 
     Raises:
-        ConfigError: CUDA graphs were asked for and cannot hold a step of this run.
+        ConfigError: what was asked for does not fit the device, the model or the strategy.
     """
+    dtype = DTYPES[precision]
     attention = "padded"
     if spec.is_packed:
-        is_flash = config.attention != "sdpa" and has_flash(topology.device, DTYPES[precision])
+        is_flash = config.attention != "sdpa" and has_flash(topology.device, dtype)
         attention = "flash" if is_flash else "sdpa"
-    obstacle = _obstacle_to_capture(config, topology, spec)
-    if config.cuda_graphs and obstacle is not None:
-        raise ConfigError(f"cuda_graphs=True does not fit {obstacle}; leave --cuda-graphs out, or change that")
-    pays = attention == "flash"
-    is_captured = pays and obstacle is None if config.cuda_graphs is None else config.cuda_graphs
-    is_compiled = pays and num_steps >= WORTHWHILE_STEPS if config.compile is None else config.compile
-    return Acceleration(attention, is_compiled=is_compiled, is_captured=is_captured)
+    is_captured = _resolve(
+        "cuda_graphs", config.cuda_graphs, attention == "flash", _not_captured(config, topology, spec)
+    )
+    has_kernels = attention == "flash" and has_kernel(topology.device, dtype, spec.head_size)
+    is_fused = _resolve("kernels", config.kernels, is_captured and not config.compile, _not_fused(config, has_kernels))
+    pays = attention == "flash" and not is_fused and num_steps >= WORTHWHILE_STEPS
+    is_compiled = pays if config.compile is None else config.compile
+    return Acceleration(attention, is_compiled=is_compiled, is_captured=is_captured, is_fused=is_fused)
 
 
-def _obstacle_to_capture(config: TrainConfig, topology: Topology, spec: ModelSpec) -> str | None:
+def _resolve(field: str, asked: bool | None, pays: bool, obstacle: str | None) -> bool:
+    """Return whether to do something: as asked, or where it pays and nothing is in its way."""
+    if asked and obstacle is not None:
+        raise ConfigError(
+            f"{field}=True does not fit {obstacle}; leave --{field.replace('_', '-')} out, or change that"
+        )
+    return pays and obstacle is None if asked is None else asked
+
+
+def _not_captured(config: TrainConfig, topology: Topology, spec: ModelSpec) -> str | None:
     if topology.device.type != "cuda":
         return "a CPU"
     if not spec.is_packed:
@@ -68,19 +80,26 @@ def _obstacle_to_capture(config: TrainConfig, topology: Topology, spec: ModelSpe
     return None
 
 
-def compile_layers(model: nn.Module, acceleration: Acceleration, cache: Path) -> None:
+def _not_fused(config: TrainConfig, has_kernels: bool) -> str | None:
+    if not has_kernels:
+        return "this device, precision or model: they need a GPU of 8.0 or newer, bf16 or fp16, and packed attention"
+    if config.parallel == "fsdp":
+        return "--parallel fsdp: it shards the weights that they read"
+    if config.compile:
+        return "--compile True: these layers are not compiled"
+    return None
+
+
+def compile_layers(model: nn.Module, cache: Path) -> None:
     """Compile each encoder layer in place; all share one piece of code.
 
     Args:
         model: bare or wrapped.
-        acceleration: in use.
         cache: directory in which the next start finds the compiled code.
     """
     # torch.compile reads the place of its cache from the environment only.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(cache))
     # Its cuts at DDP's buckets are for whole models; a layer is smaller than they are meant for.
     torch._dynamo.config.optimize_ddp = False
-    if acceleration.attention == "flash":
-        fuse(model)
     for layer in encoder_layers(model):
         layer.compile(dynamic=True)

@@ -62,6 +62,8 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack) -> Attempt:
         stack.callback(journal.close)
         facts = _first_line(config, topology, directory.name, number)
         journal.write("attempt", {**facts, "started_at": started_at})
+        # A run whose first line is lost would not be known again.
+        journal.flush()
         sampler = SystemSampler(journal, topology.node_rank, SYSTEM_SAMPLE_INTERVAL_S)
         sampler.start()
         stack.callback(sampler.stop)

@@ -44,9 +44,9 @@ def packed_attention(
     """
     size = query.shape[-1]
     if has_kernel(query.device, query.dtype, size):
-        query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+        packed = torch.stack([x.squeeze(0).transpose(0, 1) for x in (query, key, value)], 1)
         scale = size**-0.5 if scaling is None else scaling
-        return attention(query, key, value, packing.cu_lengths, packing.max_length, dropout, scale)[None], None
+        return attention(packed, packing.cu_lengths, packing.max_length, dropout, scale)[None], None
     if not has_flash(query.device, query.dtype):
         return packed_sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, packing=packing)
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))

@@ -14,10 +14,11 @@ from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import BatchPlan, TrainConfig, batch_plan
 from elasticqa.engine import EagerEngine, Engine
 from elasticqa.evaluation import Evaluator
+from elasticqa.fused import fuse
 from elasticqa.home import home
 from elasticqa.model import QuestionAnswerer, feature_losses
 from elasticqa.optim import Updater, build_optimizer
-from elasticqa.parallel import wrap
+from elasticqa.parallel import DTYPES, wrap
 from elasticqa.profiling import NoProfiler, StepProfiler
 from elasticqa.record import Recorder
 from elasticqa.signals import StopRequest
@@ -60,6 +61,14 @@ def build_trainer(
             run_directory=attempt.directory,
             attempt=attempt.number,
         )
+    recorder = Recorder(
+        config,
+        plan,
+        journal=attempt.journal,
+        tensorboard=tensorboard,
+        fed_log=attempt.fed_log,
+        is_main=topology.is_main,
+    )
     return Trainer(
         config=config,
         topology=topology,
@@ -73,15 +82,10 @@ def build_trainer(
             micro_batch_size=config.micro_batch_size,
         ),
         engine=engine,
-        recorder=Recorder(
-            config,
-            plan,
-            journal=attempt.journal,
-            tensorboard=tensorboard,
-            fed_log=attempt.fed_log,
-            is_main=topology.is_main,
+        recorder=recorder,
+        checkpointer=Checkpointer(
+            attempt.directory / "checkpoints", topology, config.keep_checkpoints, flush_record=recorder.flush
         ),
-        checkpointer=Checkpointer(attempt.directory / "checkpoints", topology, config.keep_checkpoints),
         evaluate=evaluate,
         profiler=NoProfiler(),
         stop=stop,
@@ -110,7 +114,9 @@ def build_engine(
         stack.enter_context(torch.cuda.stream(torch.cuda.Stream(topology.device)))
     model = wrap(answerer, config.parallel, topology, precision)
     if acceleration.is_compiled:
-        compile_layers(model, acceleration, home() / "cache" / "compiled")
+        compile_layers(model, home() / "cache" / "compiled")
+    if acceleration.is_fused:
+        fuse(model, DTYPES[precision])
     optimizer = build_optimizer(model, config)
     eager = EagerEngine(
         topology=topology,
@@ -188,5 +194,6 @@ def setup_facts(
         "attention": acceleration.attention,
         "is_compiled": acceleration.is_compiled,
         "is_captured": acceleration.is_captured,
+        "is_fused": acceleration.is_fused,
         "setup_time_s": time.time() - attempt.started_at,
     }

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.optim import AdamW
 
 from elasticqa.batching import StepPlan
 from elasticqa.engine import EagerEngine, StepOutput
+from elasticqa.optim import Updater
 from elasticqa.parallel import set_gradient_sync
 from elasticqa.rng import seed_step
 from elasticqa.static_batch import BatchSize, StaticBatch, fill, token_quantum
+from elasticqa.weight_kernel import WeightKernel
 
 FIRST_PASSES = 12
 """Passes before the first capture: DDP times its first ten on the device, which a capture forbids."""
@@ -26,6 +27,8 @@ class _Captured:
     graph: torch.cuda.CUDAGraph
     batch: StaticBatch
     figures: Tensor
+    kernel: WeightKernel
+    """Holds tensors that the graph reads."""
 
 
 class CapturedEngine:
@@ -101,28 +104,25 @@ class CapturedEngine:
             self._eager.backward(micro_batch, num_features)
         self.updater.make_state()
         self.optimizer.zero_grad()
+        kernel = WeightKernel(self.optimizer)
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream(self._topology.device)
         # Other threads (NCCL's watchdog, the profiler) may call CUDA meanwhile.
         with (
-            _capturable(self.optimizer),
+            _updating_with(self.updater, kernel),
             torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
         ):
             micro_batch, num_features, wants_stop = batch.views()
             loss = self._eager.backward(micro_batch, num_features)
             figures = self._eager.update(loss, wants_stop, self._learning_rate)
-        return _Captured(graph, batch, figures)
+        kernel.bind()
+        return _Captured(graph, batch, figures, kernel)
 
 
 @contextmanager
-def _capturable(optimizer: AdamW) -> Iterator[None]:
-    """Let the optimizer be captured; a checkpoint has the same form with and without capture."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["capturable"] = True
+def _updating_with(updater: Updater, kernel: WeightKernel) -> Iterator[None]:
+    updater.kernel = kernel
     try:
         yield
     finally:
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["capturable"] = False
-            group["lr"] = rate
+        updater.kernel = None

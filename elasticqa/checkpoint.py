@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import Optimizer
 
 from elasticqa.errors import CheckpointError
+from elasticqa.journal import JournalError
 from elasticqa.manifest import (
     Manifest,
     checkpoint_directories,
@@ -42,10 +43,22 @@ _PRUNED = ".pruned"
 class Checkpointer:
     """Saves, finds, restores and prunes the checkpoints of one run."""
 
-    def __init__(self, directory: Path, topology: Topology, keep: int) -> None:
+    def __init__(
+        self, directory: Path, topology: Topology, keep: int, flush_record: Callable[[], None] = lambda: None
+    ) -> None:
+        """Keep the checkpoints of a run.
+
+        Args:
+            directory: of its checkpoints.
+            topology: of this attempt.
+            keep: the newest so many are kept, and the best.
+            flush_record: makes durable what this rank has said of its steps, before a checkpoint is committed: a run
+                that goes on from it does not say it again.
+        """
         self._directory = directory
         self._topology = topology
         self._keep = keep
+        self._flush_record = flush_record
 
     def save(
         self,
@@ -73,6 +86,7 @@ class Checkpointer:
         final = self._directory / directory_name(step)
         temporary = self._directory / f".{final.name}.partial"
         self._together(temporary, lambda: _make_empty(temporary), is_for_main=True)
+        self._together(temporary, self._flush_record)
         state = _state(model, optimizer, extra)
         self._together(temporary, lambda: self._write(state, temporary))
         manifest = Manifest(step, progress, config, {})
@@ -91,7 +105,7 @@ class Checkpointer:
         if self._topology.is_main or not is_for_main:
             try:
                 work()
-            except OSError as error:
+            except (OSError, JournalError) as error:
                 problem = str(error)
             except CheckpointException as error:
                 problem = _cause(error)

@@ -21,6 +21,7 @@ HARMLESS_FIELDS = frozenset(
         "profile",
         "compile",
         "cuda_graphs",
+        "kernels",
     }
 )
 """Fields that may change on resume: they do not alter what is learned from which features."""
@@ -53,9 +54,11 @@ class TrainConfig:
     attention: Attention = "auto"
     """`packed` removes padding (BERT family); `sdpa` too, without the flash kernel; `auto` packs where it can."""
     compile: bool | None = None
-    """Compile the encoder's layers; unset: where it pays (flash kernel, at least 500 steps)."""
+    """Compile the encoder's layers; unset: where it pays (flash kernel, no kernels of ours, at least 500 steps)."""
     cuda_graphs: bool | None = None
     """Replay whole steps as CUDA graphs; unset: where it pays (flash kernel, not FSDP)."""
+    kernels: bool | None = None
+    """Compute the encoder's layers with kernels of ours; unset: with CUDA graphs, where they run (BERT family)."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more work."""
     epochs: int = 1
@@ -101,16 +104,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
-        for field, least in _LEAST.items():
-            value = getattr(self, field)
-            if value is not None and not math.isfinite(value):
-                raise ConfigError(f"{field}={value} is not a finite number; {_flag(field)} sets it")
-            if value is not None and value < least:
-                raise ConfigError(f"{field}={value} is too small: at least {least}; {_flag(field)} sets it")
-        for field, most in (("warmup_ratio", 1.0), ("dropout", 0.99), ("seed", 2**63 - 1)):
-            value = getattr(self, field)
-            if value is not None and value > most:
-                raise ConfigError(f"{field}={value} is too large: at most {most}; {_flag(field)} sets it")
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name))
         if self.doc_stride >= self.max_length:
             raise ConfigError(
                 f"doc_stride={self.doc_stride} must be smaller than max_length={self.max_length}: "
@@ -183,6 +178,30 @@ _LEAST: dict[str, float] = {
     "keep_checkpoints": 1,
     "log_every_s": 0.0,
 }
+
+
+_MOST: dict[str, float] = {"warmup_ratio": 1.0, "dropout": 0.99, "seed": 2**63 - 1}
+_MOST_OF_OTHERS = 2**31 - 1
+
+_MOST_PATH_PART_BYTES = 255
+"""No file system has a longer name, and asking for one is an error of its own kind."""
+
+
+def _check(field: str, value: object) -> None:
+    """Refuse a number outside its range, and a path that cannot exist."""
+    if isinstance(value, str) and any(len(part.encode()) > _MOST_PATH_PART_BYTES for part in value.split("/")):
+        raise ConfigError(f"{field} has a part of over {_MOST_PATH_PART_BYTES} bytes; {_flag(field)} sets it")
+    if field not in _LEAST or not isinstance(value, int | float):
+        return
+    most = _MOST.get(field, _MOST_OF_OTHERS)
+    if isinstance(value, int) and value > most:
+        raise ConfigError(f"{field} is too large: at most {most}; {_flag(field)} sets it")
+    if not math.isfinite(value):
+        raise ConfigError(f"{field}={value} is not a finite number; {_flag(field)} sets it")
+    if value < _LEAST[field]:
+        raise ConfigError(f"{field}={value} is too small: at least {_LEAST[field]}; {_flag(field)} sets it")
+    if value > most:
+        raise ConfigError(f"{field}={value} is too large: at most {most}; {_flag(field)} sets it")
 
 
 def _flag(field: str) -> str:

@@ -9,8 +9,10 @@ from contextlib import redirect_stderr
 import tyro
 
 from elasticqa.config import TrainConfig
-from elasticqa.errors import ConfigError
+from elasticqa.errors import ConfigError, shown
 from elasticqa.recipes import recipe
+
+MAX_ARGUMENT_CHARS = 4_096
 
 _BOX = re.compile("[╭╮╰╯│─]+")
 
@@ -22,6 +24,12 @@ def parse_config(argv: Sequence[str]) -> TrainConfig:
         ConfigError: an option or its value is not valid; on one line.
         SystemExit: of status 0, after ``--help``.
     """
+    for argument in argv:
+        if not argument.isprintable() or len(argument) > MAX_ARGUMENT_CHARS:
+            raise ConfigError(
+                f"argument {shown(argument)} is not text of at most {MAX_ARGUMENT_CHARS:,} printable characters: the "
+                "record holds every argument; write it in UTF-8, without control characters"
+            )
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     # A missing value is left to the parser below, which says so in one line.
     first.add_argument("--recipe", nargs="?", default=TrainConfig.recipe, const=TrainConfig.recipe)

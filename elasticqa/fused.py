@@ -1,52 +1,104 @@
-"""Parts of an encoder's layers that run on kernels of ours, in place of slower equals: weights and names stay."""
+"""Encoder layers on kernels of ours, in place of slower equals: the model's weights and their names stay."""
 
+from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from transformers.activations import GELUActivation
 
 from elasticqa.batching import MicroBatch
+from elasticqa.layer_kernels import gelu, linear, residual_norm
 from elasticqa.model import encoder_layers
 from elasticqa.packed_kernel import attention
-from elasticqa.residual_norm import residual_norm
 
 
-def fuse(model: nn.Module) -> None:
-    """Exchange how self-attention and the ends of both halves of each encoder layer are computed, in place.
+class HalfWeights:
+    """Weights in the type of the computation, made from the fp32 ones all at once before each forward pass."""
 
-    Between layers values are then of the autocast type, where LayerNorm under autocast gives fp32.
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._halves: list[Tensor] = []
+        self._parameters: list[Tensor] = []
+
+    def joined(self, parameters: list[Tensor]) -> Tensor:
+        """Return the place where the parameters will lie one below the other."""
+        sizes = [len(parameter) for parameter in parameters]
+        place = torch.empty((sum(sizes), *parameters[0].shape[1:]), dtype=self._dtype, device=parameters[0].device)
+        self._halves += place.split(sizes)
+        self._parameters += parameters
+        return place
+
+    @torch.no_grad()
+    def refresh(self, *_: Any) -> None:
+        """Copy the weights."""
+        torch._foreach_copy_(self._halves, self._parameters)
+
+
+def fuse(model: nn.Module, dtype: torch.dtype) -> None:
+    """Exchange how the encoder's layers are computed, in place.
+
+    Between layers values are then of the type, where LayerNorm under autocast gives fp32.
 
     Args:
-        model: of a packable type, before or after wrapping, on a device that has the kernel of `packed_kernel`.
+        model: of a packable type, on a device that has the kernel of `packed_kernel`; replicated, not sharded.
+        dtype: of the computation.
     """
+    halves = HalfWeights(dtype)
     for layer in encoder_layers(model):
         for module in layer.modules():
-            if _has(module, "query", "key", "value", "attention_head_size"):
-                module.forward = MethodType(_attend, module)
-            elif _has(module, "dense", "dropout", "LayerNorm"):
-                module.forward = MethodType(_finish, module)
+            if (forward := _forward_of(module, halves)) is not None:
+                module.forward = MethodType(forward, module)
+    model.register_forward_pre_hook(halves.refresh)
+
+
+def _forward_of(module: Any, halves: HalfWeights) -> Callable[..., Any] | None:
+    """Return what computes a module from now on, or None if it stays as it is."""
+    if _has(module, "query", "key", "value", "attention_head_size"):
+        parts = (module.query, module.key, module.value)
+        weight, bias = ([getattr(part, name) for part in parts] for name in ("weight", "bias"))
+        return partial(_attend, halves.joined(weight), halves.joined(bias), [*weight, *bias])
+    if _has(module, "dense", "dropout", "LayerNorm"):
+        return partial(_finish, halves.joined([module.dense.weight]))
+    if isinstance(getattr(module, "intermediate_act_fn", None), GELUActivation):
+        return partial(_expand, halves.joined([module.dense.weight]))
+    return None
 
 
 def _has(module: nn.Module, *names: str) -> bool:
     return all(hasattr(module, name) for name in names)
 
 
-def _attend(module: Any, hidden_states: Tensor, *_: Any, packing: MicroBatch, **__: Any) -> tuple[Tensor, None]:
-    """Do what a self-attention of transformers does, with one product for query, key and value."""
-    parts = (module.query, module.key, module.value)
-    weight, bias = (torch.cat([getattr(part, name) for part in parts]) for name in ("weight", "bias"))
+def _attend(
+    half_weight: Tensor,
+    half_bias: Tensor,
+    parameters: list[Tensor],
+    module: Any,
+    hidden_states: Tensor,
+    *_: Any,
+    packing: MicroBatch,
+    **__: Any,
+) -> tuple[Tensor, None]:
+    """Do what a self-attention does, with one product for query, key and value."""
+    rows = hidden_states.flatten(0, 1).to(half_weight.dtype)
     size = module.attention_head_size
-    projected = F.linear(hidden_states, weight, bias).view(-1, 3, module.num_attention_heads, size)
-    query, key, value = projected.unbind(1)
+    packed = linear(rows, half_weight, half_bias, *parameters).view(-1, 3, module.num_attention_heads, size)
     dropout = module.dropout.p if module.training else 0.0
-    output = attention(query, key, value, packing.cu_lengths, packing.max_length, dropout, size**-0.5)
-    return output.reshape(hidden_states.shape), None
+    output = attention(packed, packing.cu_lengths, packing.max_length, dropout, size**-0.5)
+    return output.view(hidden_states.shape), None
 
 
-def _finish(module: Any, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
+def _expand(half_weight: Tensor, module: Any, hidden_states: Tensor) -> Tensor:
+    """Do what the first half of the feed-forward network does."""
+    values = linear(hidden_states.flatten(0, 1), half_weight, None, module.dense.weight)
+    return gelu(values, module.dense.bias)[None]
+
+
+def _finish(half_weight: Tensor, module: Any, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
     """Do what the output of attention or of the feed-forward network does: project, drop, add, normalize."""
-    values = F.linear(hidden_states, module.dense.weight)
+    values = linear(hidden_states.flatten(0, 1), half_weight, None, module.dense.weight)
+    residual = input_tensor.flatten(0, 1).to(values.dtype)
     dropout = module.dropout.p if module.training else 0.0
-    return residual_norm(values, module.dense.bias, input_tensor, module.LayerNorm, dropout)
+    return residual_norm(values, module.dense.bias, residual, module.LayerNorm, dropout)[None]

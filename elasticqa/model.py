@@ -46,6 +46,7 @@ class ModelSpec:
     first_position: int
     has_token_types: bool
     pad_token_id: int
+    head_size: int
 
     @classmethod
     def of(cls, model_config: PretrainedConfig, attention: str) -> "ModelSpec":
@@ -67,6 +68,7 @@ class ModelSpec:
             first_position=pad_token_id + 1 if model_type in _SHIFTED_POSITIONS else 0,
             has_token_types=getattr(model_config, "type_vocab_size", 0) > 1,
             pad_token_id=pad_token_id,
+            head_size=model_config.hidden_size // model_config.num_attention_heads,
         )
 
 

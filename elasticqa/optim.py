@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 
 from elasticqa.config import Precision, TrainConfig
+from elasticqa.weight_kernel import WeightKernel
 
 INITIAL_LOSS_SCALE = 2.0**14
 """GradScaler starts at 2**16, whose first steps overflow with BERT's initial losses."""
@@ -50,6 +51,8 @@ class Updater:
         self._max_grad_norm = config.max_grad_norm
         self._is_scaled = precision == "fp16"
         self.scale = torch.full((), INITIAL_LOSS_SCALE if self._is_scaled else 1.0, device=device)
+        self.kernel: WeightKernel | None = None
+        """Updates in place of the optimizer's own step, inside a capture."""
         self._growth = torch.zeros((), dtype=torch.int32, device=device)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -80,15 +83,22 @@ class Updater:
         is_bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
         divisor = torch.clamp((norm + 1e-6) / self._max_grad_norm, min=1.0) * self.scale
         verdict = is_bad.float()
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
-        # Fused AdamW divides gradients by the one and obeys the other as it reads them: no pass of its own for either.
-        self._optimizer.grad_scale = _like(gradients, divisor)  # type: ignore[attr-defined]
-        self._optimizer.found_inf = _like(gradients, verdict)  # type: ignore[attr-defined]
-        self._optimizer.step()
+        if self.kernel is not None:
+            assert isinstance(learning_rate, Tensor)
+            self.kernel.step(learning_rate, divisor, verdict)
+        else:
+            self._step(learning_rate, _like(gradients, divisor), _like(gradients, verdict))
         if self._is_scaled:
             torch._amp_update_scale_(self.scale, self._growth, verdict, 2.0, 0.5, 2000)
         return norm
+
+    def _step(self, learning_rate: float | Tensor, divisor: Tensor, verdict: Tensor) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        # Fused AdamW divides gradients by the one and obeys the other as it reads them: no pass of its own for either.
+        self._optimizer.grad_scale = divisor  # type: ignore[attr-defined]
+        self._optimizer.found_inf = verdict  # type: ignore[attr-defined]
+        self._optimizer.step()
 
     def _parameters(self) -> Iterable[nn.Parameter]:
         for group in self._optimizer.param_groups:

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 # Builds of torch without CUDA come without Triton.
-_KERNELS: Any = (
-    importlib.import_module("elasticqa.kernels.attention") if importlib.util.find_spec("triton") else None
-)
+_KERNELS: Any = importlib.import_module("elasticqa.kernels.attention") if importlib.util.find_spec("triton") else None
 
 HEAD_SIZES = (16, 32, 64, 128)
 _BLOCK = 64
@@ -31,15 +29,11 @@ def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool
     )
 
 
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, cu_lengths: Tensor, max_length: int, dropout: float, scale: float
-) -> Tensor:
+def attention(packed: Tensor, cu_lengths: Tensor, max_length: int, dropout: float, scale: float) -> Tensor:
     """Return attention within each feature, (T, heads, head size).
 
     Args:
-        query: (T, heads, head size), the last dimension contiguous, as are ``key`` and ``value``.
-        key: see query.
-        value: see query.
+        packed: (T, 3, heads, head size), query, key and value of each token.
         cu_lengths: (features + 1,) int32, where each begins.
         max_length: at least the longest feature's tokens.
         dropout: of the probabilities, from torch's generator of the device.
@@ -47,30 +41,23 @@ def attention(
     """
     seed = cu_lengths[:1]
     if dropout > 0:
-        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=query.device)
-    output: Tensor = _attention(query, key, value, cu_lengths, seed, max_length, dropout, scale)[0]
+        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=packed.device)
+    output: Tensor = _attention(packed, cu_lengths, seed, max_length, dropout, scale)[0]
     return output
 
 
 @torch.library.custom_op("elasticqa::attention", mutates_args=())
 def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_lengths: Tensor,
-    seed: Tensor,
-    max_length: int,
-    dropout: float,
-    scale: float,
+    packed: Tensor, cu_lengths: Tensor, seed: Tensor, max_length: int, dropout: float, scale: float
 ) -> tuple[Tensor, Tensor]:
-    num_tokens, num_heads, size = query.shape
-    output = torch.empty((num_tokens, num_heads, size), dtype=query.dtype, device=query.device)
-    log_sums = torch.empty((num_heads, num_tokens), dtype=torch.float32, device=query.device)
+    packed = packed.contiguous()
+    num_tokens, _, num_heads, size = packed.shape
+    output = packed.new_empty((num_tokens, num_heads, size))
+    log_sums = packed.new_empty((num_heads, num_tokens), dtype=torch.float32)
     grid = (-(-max_length // _BLOCK), num_heads, len(cu_lengths) - 1)
     _KERNELS.attend[grid](
-        query, key, value, output, log_sums, cu_lengths, seed,
-        *query.stride()[:2], *key.stride()[:2], *value.stride()[:2],
-        num_tokens, num_heads, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
+        *packed.unbind(1), output, log_sums, cu_lengths, seed,
+        packed.stride(0), num_tokens, num_heads, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
         SIZE=size, QUERIES=_BLOCK, KEYS=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
     )  # fmt: skip
     return output, log_sums
@@ -78,24 +65,17 @@ def _attention(
 
 @_attention.register_fake
 def _(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_lengths: Tensor,
-    seed: Tensor,
-    max_length: int,
-    dropout: float,
-    scale: float,
+    packed: Tensor, cu_lengths: Tensor, seed: Tensor, max_length: int, dropout: float, scale: float
 ) -> tuple[Tensor, Tensor]:
-    return query.new_empty(query.shape), query.new_empty(query.shape[1::-1], dtype=torch.float32)
+    num_tokens, _, num_heads, size = packed.shape
+    log_sums = packed.new_empty((num_heads, num_tokens), dtype=torch.float32)
+    return packed.new_empty((num_tokens, num_heads, size)), log_sums
 
 
 @torch.library.custom_op("elasticqa::attention_backward", mutates_args=())
 def _backward(
     gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    packed: Tensor,
     output: Tensor,
     log_sums: Tensor,
     cu_lengths: Tensor,
@@ -103,26 +83,23 @@ def _backward(
     max_length: int,
     dropout: float,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    num_tokens, num_heads, size = query.shape
-    gradient = gradient if gradient.stride(-1) == 1 else gradient.contiguous()
-    results = tuple(torch.empty(query.shape, dtype=query.dtype, device=query.device) for _ in range(3))
+) -> Tensor:
+    packed, gradient = packed.contiguous(), gradient.contiguous()
+    num_tokens, _, num_heads, size = packed.shape
+    result = torch.empty_like(packed)
     grid = (2 * -(-max_length // _BLOCK), num_heads, len(cu_lengths) - 1)
     _KERNELS.attend_backward[grid](
-        gradient, query, key, value, output, log_sums, cu_lengths, seed, *results,
-        *gradient.stride()[:2], *query.stride()[:2], *key.stride()[:2], *value.stride()[:2],
-        num_tokens, num_heads, scale, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
+        gradient, *packed.unbind(1), output, log_sums, cu_lengths, seed, *result.unbind(1),
+        packed.stride(0), num_tokens, num_heads, scale, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
         SIZE=size, BLOCK=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
     )  # fmt: skip
-    return results[0], results[1], results[2]
+    return result
 
 
 @_backward.register_fake
 def _(
     gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    packed: Tensor,
     output: Tensor,
     log_sums: Tensor,
     cu_lengths: Tensor,
@@ -130,18 +107,18 @@ def _(
     max_length: int,
     dropout: float,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return query.new_empty(query.shape), query.new_empty(query.shape), query.new_empty(query.shape)
+) -> Tensor:
+    return packed.new_empty(packed.shape)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, cu_lengths, seed, *ctx.constants = inputs
-    ctx.save_for_backward(query, key, value, *output, cu_lengths, seed)
+    packed, cu_lengths, seed, *ctx.constants = inputs
+    ctx.save_for_backward(packed, *output, cu_lengths, seed)
     ctx.mark_non_differentiable(output[1])
 
 
 def _differentiate(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    return *_backward(gradient, *ctx.saved_tensors, *ctx.constants), *[None] * 5
+    return _backward(gradient, *ctx.saved_tensors, *ctx.constants), *[None] * 5
 
 
 _attention.register_autograd(_differentiate, setup_context=_setup)

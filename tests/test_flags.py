@@ -45,3 +45,23 @@ def test_help_lists_every_option_and_ends_well(capsys: pytest.CaptureFixture[str
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert [name for name in TrainConfig().to_dict() if "--" + name.replace("_", "-") not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--name=bad\udcff name", "printable"),
+        ("--foo=\x1b[2J", "printable"),
+        ("--name=" + "x" * 5000, "printable"),
+        ("--epochs=" + "9" * 400, "epochs is too large"),
+        ("--seed=" + "9" * 400, "seed is too large"),
+        ("--max-length=999999999999999999999999999999", "max_length is too large"),
+        ("--keep-checkpoints=" + "9" * 30, "keep_checkpoints is too large"),
+        ("--dataset=" + "a" * 300, "dataset has a part of over 255 bytes"),
+        ("--resume=" + "a" * 300, "resume has a part of over 255 bytes"),
+    ],
+)
+def test_argument_that_nothing_can_hold_is_refused_in_one_plain_line(argument: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_config([argument])
+    assert str(caught.value).isprintable()

@@ -1,6 +1,7 @@
 """What is exchanged in a model, and what is not; the kernels themselves need a GPU (tests/gpu)."""
 
 import pytest
+import torch
 
 from elasticqa.fused import fuse
 from elasticqa.model import PACKABLE
@@ -8,11 +9,11 @@ from tests.test_model import tiny
 
 
 @pytest.mark.parametrize("model_type", sorted(PACKABLE))
-def test_fused_model_keeps_its_weights_and_exchanges_three_parts_a_layer(model_type: str) -> None:
+def test_fused_model_keeps_its_weights_and_exchanges_four_parts_a_layer(model_type: str) -> None:
     model = tiny(model_type, "packed")
     weights = {name: weight.data_ptr() for name, weight in model.named_parameters()}
-    fuse(model)
+    fuse(model, torch.float32)
     assert {name: weight.data_ptr() for name, weight in model.named_parameters()} == weights
     exchanged = [name.rsplit("layer.", 1)[1] for name, module in model.named_modules() if "forward" in vars(module)]
-    parts = ("attention.self", "attention.output", "output")
+    parts = ("attention.self", "attention.output", "intermediate", "output")
     assert sorted(exchanged) == sorted(f"{layer}.{part}" for layer in range(2) for part in parts)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticqa.errors import DataError
-from elasticqa.squad.read import read_squad
+from elasticqa.squad.read import MAX_UNPACKED_BYTES, read_squad
 from tests.squad_samples import CONTEXT, QUESTIONS, document, write
 
 Damage = Callable[[dict[str, Any]], object]
@@ -247,3 +248,18 @@ def test_whole_squad_is_read(shared_data: Path) -> None:
 def test_xquad_is_read(shared_data: Path) -> None:
     data = read_squad(shared_data / "xquad" / "xquad.en.json", for_training=True)
     assert (len(data.examples), data.num_skipped) == (1_190, 0)
+
+
+def test_file_that_unpacks_to_too_much_is_refused_before_the_memory_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range((MAX_UNPACKED_BYTES >> 24) + 1):
+            file.write(bytes(1 << 24))
+    with pytest.raises(DataError, match="unpacks to more than"):
+        read_squad(path, for_training=True)
+
+
+def test_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.json")
+    with pytest.raises(DataError, match="is no file"):
+        read_squad(tmp_path / "train.json", for_training=True)

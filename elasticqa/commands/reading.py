@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for
+from db.engine import create_engine_for, usable
 from db.home import database_url
 from db.ingest import bring_up_to_date
 from db.reports.cells import text
@@ -44,7 +44,7 @@ def fresh_record(environ: Mapping[str, str]) -> Iterator[Session]:
     refresh(environ)
     engine = create_engine_for(database_url(environ))
     try:
-        with Session(engine) as session:
+        with usable(engine), Session(engine) as session:
             yield session
     finally:
         engine.dispose()

@@ -50,8 +50,7 @@ def _kept(row_keys, column_keys, threshold):
 @triton.jit
 def attend(
     query, key, value, output, log_sums, cu_lengths, seed,
-    query_stride, query_head_stride, key_stride, key_head_stride, value_stride, value_head_stride,
-    num_tokens, num_heads, scale_log2, threshold, keep_share,
+    stride, num_tokens, num_heads, scale_log2, threshold, keep_share,
     SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Write a block of attention (T, heads, SIZE) and its log2 of summed exponentials (heads, T)."""
@@ -64,11 +63,8 @@ def attend(
     sizes = tl.arange(0, SIZE)
     is_row = rows < length
     tokens = begin + rows
-    q = tl.load(
-        query + tokens[:, None] * query_stride + head * query_head_stride + sizes[None, :],
-        mask=is_row[:, None],
-        other=0.0,
-    )
+    places = tokens[:, None] * stride + head * SIZE + sizes[None, :]
+    q = tl.load(query + places, mask=is_row[:, None], other=0.0)
     highest = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     result = tl.zeros([QUERIES, SIZE], tl.float32)
@@ -77,15 +73,9 @@ def attend(
     for start in range(0, length, KEYS):
         columns = start + tl.arange(0, KEYS)
         is_column = columns < length
-        places = (begin + columns)[:, None]
-        k = tl.load(
-            key + places * key_stride + head * key_head_stride + sizes[None, :], mask=is_column[:, None], other=0.0
-        )
-        v = tl.load(
-            value + places * value_stride + head * value_head_stride + sizes[None, :],
-            mask=is_column[:, None],
-            other=0.0,
-        )
+        places = (begin + columns)[:, None] * stride + head * SIZE + sizes[None, :]
+        k = tl.load(key + places, mask=is_column[:, None], other=0.0)
+        v = tl.load(value + places, mask=is_column[:, None], other=0.0)
         scores = tl.dot(q, tl.trans(k)) * scale_log2
         scores = tl.where(is_column[None, :], scores, float("-inf"))
         higher = tl.maximum(highest, tl.max(scores, 1))
@@ -105,9 +95,7 @@ def attend(
 @triton.jit
 def attend_backward(
     gradient, query, key, value, output, log_sums, cu_lengths, seed, query_gradient, key_gradient, value_gradient,
-    gradient_stride, gradient_head_stride,
-    query_stride, query_head_stride, key_stride, key_head_stride, value_stride, value_head_stride,
-    num_tokens, num_heads, scale, scale_log2, threshold, keep_share,
+    stride, num_tokens, num_heads, scale, scale_log2, threshold, keep_share,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Write a block of gradients: of keys and values in the first half of the programs, of queries in the second."""
@@ -122,28 +110,26 @@ def attend_backward(
     sizes = tl.arange(0, SIZE)
     is_mine = mine < length
     tokens = begin + mine
-    query_base = query + head * query_head_stride + sizes[None, :]
-    key_base = key + head * key_head_stride + sizes[None, :]
-    value_base = value + head * value_head_stride + sizes[None, :]
-    gradient_base = gradient + head * gradient_head_stride + sizes[None, :]
-    output_base = output + head * SIZE + sizes[None, :]
-    places = tokens[:, None] * num_heads * SIZE + head * SIZE + sizes[None, :]
+    offsets = head * SIZE + sizes[None, :]
+    places = tokens[:, None] * stride + offsets
+    output_places = tokens[:, None] * num_heads * SIZE + offsets
     if HAS_DROPOUT:
         step_seed = tl.load(seed)
     if number < num_blocks:
         if HAS_DROPOUT:
             column_keys = _keys_of_columns(mine)[:, None]
-        k = tl.load(key_base + tokens[:, None] * key_stride, mask=is_mine[:, None], other=0.0)
-        v = tl.load(value_base + tokens[:, None] * value_stride, mask=is_mine[:, None], other=0.0)
+        k = tl.load(key + places, mask=is_mine[:, None], other=0.0)
+        v = tl.load(value + places, mask=is_mine[:, None], other=0.0)
         dk = tl.zeros([BLOCK, SIZE], tl.float32)
         dv = tl.zeros([BLOCK, SIZE], tl.float32)
         for start in range(0, length, BLOCK):
             rows = start + tl.arange(0, BLOCK)
             is_row = rows < length
             row_tokens = begin + rows
-            q = tl.load(query_base + row_tokens[:, None] * query_stride, mask=is_row[:, None], other=0.0)
-            g = tl.load(gradient_base + row_tokens[:, None] * gradient_stride, mask=is_row[:, None], other=0.0)
-            o = tl.load(output_base + row_tokens[:, None] * num_heads * SIZE, mask=is_row[:, None], other=0.0)
+            row_places = row_tokens[:, None] * num_heads * SIZE + offsets
+            q = tl.load(query + row_tokens[:, None] * stride + offsets, mask=is_row[:, None], other=0.0)
+            g = tl.load(gradient + row_places, mask=is_row[:, None], other=0.0)
+            o = tl.load(output + row_places, mask=is_row[:, None], other=0.0)
             # A row beyond the feature gets probabilities of 0.
             log_sum = tl.load(log_sums + head * num_tokens + row_tokens, mask=is_row, other=float("inf"))
             delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
@@ -162,9 +148,9 @@ def attend_backward(
         dv = dv / keep_share
         tl.store(value_gradient + places, dv.to(value_gradient.dtype.element_ty), mask=is_mine[:, None])
     else:
-        q = tl.load(query_base + tokens[:, None] * query_stride, mask=is_mine[:, None], other=0.0)
-        g = tl.load(gradient_base + tokens[:, None] * gradient_stride, mask=is_mine[:, None], other=0.0)
-        o = tl.load(output_base + tokens[:, None] * num_heads * SIZE, mask=is_mine[:, None], other=0.0)
+        q = tl.load(query + places, mask=is_mine[:, None], other=0.0)
+        g = tl.load(gradient + output_places, mask=is_mine[:, None], other=0.0)
+        o = tl.load(output + output_places, mask=is_mine[:, None], other=0.0)
         log_sum = tl.load(log_sums + head * num_tokens + tokens, mask=is_mine, other=float("inf"))
         delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
         dq = tl.zeros([BLOCK, SIZE], tl.float32)
@@ -173,9 +159,9 @@ def attend_backward(
         for start in range(0, length, BLOCK):
             columns = start + tl.arange(0, BLOCK)
             is_column = columns < length
-            column_tokens = begin + columns
-            k = tl.load(key_base + column_tokens[:, None] * key_stride, mask=is_column[:, None], other=0.0)
-            v = tl.load(value_base + column_tokens[:, None] * value_stride, mask=is_column[:, None], other=0.0)
+            column_places = (begin + columns)[:, None] * stride + offsets
+            k = tl.load(key + column_places, mask=is_column[:, None], other=0.0)
+            v = tl.load(value + column_places, mask=is_column[:, None], other=0.0)
             weights = tl.exp2(tl.dot(q, tl.trans(k)) * scale_log2 - log_sum[:, None])
             d_weights = tl.dot(g, tl.trans(v))
             if HAS_DROPOUT:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from elasticqa.errors import ConfigError
 from elasticqa.squad.features import Features, Windowing, build_features
 from elasticqa.squad.lock import locked
 from elasticqa.squad.read import read_content, read_squad
@@ -55,18 +56,25 @@ def load_or_build(request: FeatureRequest, tokenizer: "PreTrainedTokenizerBase",
 
     Raises:
         DataError: the file is not SQuAD v1.1.
-        ConfigError: the tokenizer or the lengths cannot give features.
+        ConfigError: the tokenizer or the lengths cannot give features, or the cache cannot be written.
     """
     digest = hashlib.sha256(read_content(request.path)).hexdigest()
     folder = cache_dir / _key(request, digest, tokenizer)
     if (cached := _load(folder)) is not None:
         return cached
-    with locked(folder.with_suffix(".lock")):
-        if (cached := _load(folder)) is None:
-            _build(request, digest, tokenizer, folder)
-            cached = _load(folder)
+    try:
+        with locked(folder.with_suffix(".lock")):
+            if (cached := _load(folder)) is None:
+                _build(request, digest, tokenizer, folder)
+                cached = _load(folder)
+    except OSError as error:
+        shutil.rmtree(folder.with_suffix(".unfinished"), ignore_errors=True)
+        raise ConfigError(
+            f"features cannot be kept in {cache_dir} ({error.strerror or error}): free its file system, or set "
+            "ELASTICQA_HOME to a directory with room"
+        ) from error
     if cached is None:
-        raise OSError(f"{folder} cannot be read back just after it was written: check the disk of the cache")
+        raise ConfigError(f"{folder} cannot be read back just after it was written: check the disk of the cache")
     return cached
 
 

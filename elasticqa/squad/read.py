@@ -1,6 +1,7 @@
 """SQuAD v1.1 JSON files, checked on the way in."""
 
 import gzip
+import io
 import json
 import re
 import zlib
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from elasticqa.errors import DataError, Place, shown
+
+MAX_UNPACKED_BYTES = 1 << 30
+"""Thirty times the whole of SQuAD: a file of a few megabytes must not fill the memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -179,9 +183,19 @@ def read_content(path: Path) -> bytes:
         DataError: it cannot be read.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(Place(path), "is no file: a pipe or a device cannot be read twice")
         return path.read_bytes()
     except OSError as error:
         raise DataError(Place(path), f"cannot be read: {error.strerror}") from error
+
+
+def _unpacked(content: bytes, place: Place) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        unpacked = file.read(MAX_UNPACKED_BYTES + 1)
+    if len(unpacked) > MAX_UNPACKED_BYTES:
+        raise DataError(place, f"unpacks to more than {MAX_UNPACKED_BYTES:,} bytes: split the file, or unpack it")
+    return unpacked
 
 
 def _load(path: Path) -> object:
@@ -189,7 +203,7 @@ def _load(path: Path) -> object:
     content = read_content(path)
     try:
         if path.suffix == ".gz" or content.startswith(_GZIP_MAGIC):
-            content = gzip.decompress(content)
+            content = _unpacked(content, place)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(place, f"is a truncated or damaged gzip file: {error}") from error
     try:

@@ -31,7 +31,8 @@ STEPS = 50
 def config_of(precision: Precision, **more: object) -> TrainConfig:
     fields: dict[str, object] = {
         "precision": precision, "global_batch_size": 8, "micro_batch_size": 8, "max_length": 64, "doc_stride": 16,
-        "learning_rate": 1e-3, "epochs": 6, "dropout": 0.0, "parallel": "ddp", "compile": False, **more,
+        "learning_rate": 1e-3, "epochs": 6, "dropout": 0.0, "parallel": "ddp",
+        "compile": False, "kernels": False, **more,
     }  # fmt: skip
     return TrainConfig(**fields)  # type: ignore[arg-type]
 
@@ -76,25 +77,27 @@ def alone() -> Topology:
 
 
 @pytest.mark.parametrize(
-    ("precision", "attention", "compiled", "tolerance"),
+    ("precision", "attention", "more", "tolerance"),
     [
-        ("fp32", "sdpa", False, 1e-4),
-        ("bf16", "auto", False, 3e-2),
-        ("bf16", "auto", True, 3e-2),
-        ("fp16", "auto", False, 1e-2),
-        ("fp16", "sdpa", False, 1e-2),
+        ("fp32", "sdpa", {}, 1e-4),
+        ("bf16", "auto", {}, 3e-2),
+        ("bf16", "auto", {"compile": True}, 3e-2),
+        ("bf16", "auto", {"kernels": True}, 3e-2),
+        ("fp16", "auto", {}, 1e-2),
+        ("fp16", "auto", {"kernels": True}, 1e-2),
+        ("fp16", "sdpa", {}, 1e-2),
     ],
 )
 def test_captured_losses_equal_eager_ones(
     precision: Precision,
     attention: str,
-    compiled: bool,
+    more: dict[str, bool],
     tolerance: float,
     record_property: Callable[[str, object], None],
 ) -> None:
     topology = alone()
     eager = figures_of(topology, config_of(precision, attention=attention, cuda_graphs=False))
-    captured = figures_of(topology, config_of(precision, attention=attention, cuda_graphs=True, compile=compiled))
+    captured = figures_of(topology, config_of(precision, attention=attention, cuda_graphs=True, **more))
     assert eager[-1][0] < eager[0][0] - 0.03
     gaps = [abs(mine[0] - other[0]) for mine, other in zip(captured, eager, strict=True)]
     record_property("largest_gap", max(gaps))
@@ -104,12 +107,19 @@ def test_captured_losses_equal_eager_ones(
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
-@pytest.mark.parametrize(("precision", "attention", "tolerance"), [("fp32", "sdpa", 1e-4), ("bf16", "auto", 3e-2)])
+@pytest.mark.parametrize(
+    ("precision", "attention", "kernels", "tolerance"),
+    [("fp32", "sdpa", False, 1e-4), ("bf16", "auto", False, 3e-2), ("bf16", "auto", True, 3e-2)],
+)
 def test_captured_ddp_equals_one_eager_process(
-    precision: Precision, attention: str, tolerance: float, record_property: Callable[[str, object], None]
+    precision: Precision,
+    attention: str,
+    kernels: bool,
+    tolerance: float,
+    record_property: Callable[[str, object], None],
 ) -> None:
     eager = figures_of(alone(), config_of(precision, attention=attention, cuda_graphs=False))
-    config = config_of(precision, attention=attention, cuda_graphs=True)
+    config = config_of(precision, attention=attention, cuda_graphs=True, kernels=kernels)
     first, second = run_on_ranks(2, figures_of, config)
     assert first == second
     gaps = [abs(mine[0] - other[0]) for mine, other in zip(first, eager, strict=True)]
@@ -118,10 +128,10 @@ def test_captured_ddp_equals_one_eager_process(
     assert [step for step, row in enumerate(first) if row[1] > 0] == [7]
 
 
-@pytest.fixture
-def engine() -> Iterator[tuple[CapturedEngine, StepPlan]]:
+@pytest.fixture(params=[False, True], ids=["plain", "kernels"])
+def engine(request: pytest.FixtureRequest) -> Iterator[tuple[CapturedEngine, StepPlan]]:
     """Return an engine with dropout and the plan of a step."""
-    config = config_of("bf16", dropout=0.1, cuda_graphs=True)
+    config = config_of("bf16", dropout=0.1, cuda_graphs=True, kernels=request.param)
     with ExitStack() as stack:
         built, plan = engine_of(config, alone(), stack)
         assert isinstance(built, CapturedEngine)

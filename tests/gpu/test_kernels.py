@@ -1,5 +1,7 @@
 """The kernels against plain torch, with the same choices of dropout, worked out by NumPy."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elasticqa.config import TrainConfig
+from elasticqa.layer_kernels import _ResidualNorm, column_sums, gelu, linear, residual_norm
+from elasticqa.optim import Updater, build_optimizer
 from elasticqa.packed_kernel import HEAD_SIZES, _attention, attention
-from elasticqa.residual_norm import _normalize, residual_norm
+from elasticqa.weight_kernel import WeightKernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -69,13 +74,11 @@ def distance(value: Tensor, reference: Tensor) -> float:
 def test_attention_and_its_gradients_equal_plain_ones(size: int, dropout: float, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     cu_lengths = torch.tensor(np.concatenate([[0], np.cumsum(LENGTHS)]), dtype=torch.int32, device=DEVICE)
-    # One buffer of three, as a fused projection gives them: the strides are not those of a tensor of its own.
     packed = torch.randn(sum(LENGTHS), 3, 3, size, device=DEVICE).to(dtype).requires_grad_()
     reference = packed.detach().double().requires_grad_()
     gradient = torch.randn(sum(LENGTHS), 3, size, device=DEVICE).to(dtype)
     seed = torch.tensor([SEED], dtype=torch.int32, device=DEVICE)
-    query, key, value = packed.unbind(1)
-    output, _ = _attention(query, key, value, cu_lengths, seed, 384, dropout, size**-0.5)
+    output, _ = _attention(packed, cu_lengths, seed, 384, dropout, size**-0.5)
     query, key, value = reference.unbind(1)
     expected = plain_attention(query, key, value, dropout)
     output.backward(gradient)
@@ -95,8 +98,7 @@ def test_attention_gives_equal_bits_for_equal_inputs() -> None:
     for _ in range(3):
         torch.manual_seed(5)
         packed.grad = None
-        query, key, value = packed.unbind(1)
-        output = attention(query, key, value, cu_lengths, 384, 0.1, 0.125)
+        output = attention(packed, cu_lengths, 384, 0.1, 0.125)
         output.square().sum().backward()
         results.append((output.detach(), packed.grad))
     for output, gradient in results[1:]:
@@ -115,8 +117,8 @@ def test_residual_norm_and_its_gradients_equal_plain_ones(width: int, dropout: f
     given = [values, bias, residual, weight, shift]
     inputs = [each.clone().requires_grad_() for each in given]
     references = [each.double().requires_grad_() for each in given]
-    seed = torch.tensor([SEED], dtype=torch.int32, device=DEVICE)
-    output, _, _ = _normalize(*inputs, seed, dropout, 1e-12)
+    seed = torch.tensor([SEED], dtype=torch.int32, device=DEVICE) if dropout else None
+    output = _ResidualNorm.apply(*inputs, seed, dropout, 1e-12)  # type: ignore[no-untyped-call]
     with np.errstate(over="ignore"):
         bits = nearly_mixed(np.arange(rows * width, dtype=np.uint32) ^ word(SEED))
     is_kept = bits.view(np.int32).reshape(rows, width) >= round((dropout - 0.5) * 2**32)
@@ -144,3 +146,91 @@ def test_residual_norm_drops_by_the_probability_and_anew_in_each_call() -> None:
         assert float(each.float().mean()) == pytest.approx(0.75, abs=5 * (0.25 * 0.75 / ones.numel()) ** 0.5)
     agreement = float((kept[0] == kept[1]).float().mean())
     assert agreement == pytest.approx(0.75**2 + 0.25**2, abs=3e-3)
+
+
+@pytest.mark.parametrize("shape", [(1, 32), (4096, 3072), (1537, 300)])
+def test_gelu_and_its_gradients_equal_plain_ones(shape: tuple[int, int]) -> None:
+    torch.manual_seed(1)
+    values, gradient = (torch.randn(shape, device=DEVICE).mul(2).bfloat16() for _ in range(2))
+    bias = torch.randn(shape[1], device=DEVICE)
+    inputs = [values.clone().requires_grad_(), bias.clone().requires_grad_()]
+    references = [values.double().requires_grad_(), bias.double().requires_grad_()]
+    output = gelu(*inputs)
+    expected = F.gelu(references[0] + references[1])
+    output.backward(gradient)
+    expected.backward(gradient.double())
+    assert distance(output, expected) < 5e-3
+    for mine, reference in zip(inputs, references, strict=True):
+        assert mine.grad is not None
+        assert reference.grad is not None
+        assert distance(mine.grad, reference.grad) < 5e-3
+
+
+@pytest.mark.parametrize("num_weights", [1, 3])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_linear_gives_fp32_gradients_to_its_parameters(num_weights: int, has_bias: bool) -> None:
+    torch.manual_seed(1)
+    values = torch.randn(517, 64, device=DEVICE).bfloat16()
+    weights = [torch.randn(96, 64, device=DEVICE) for _ in range(num_weights)]
+    biases = [torch.randn(96, device=DEVICE) for _ in range(num_weights)] if has_bias else []
+    parameters = [each.requires_grad_() for each in (*weights, *biases)]
+    inputs = values.clone().requires_grad_()
+    joined = torch.cat(weights).detach().bfloat16()
+    bias = torch.cat(biases).detach().bfloat16() if has_bias else None
+    output = linear(inputs, joined, bias, *parameters)
+    gradient = torch.randn_like(output)
+    output.backward(gradient)
+    expected = values.double() @ joined.double().t() + (0 if bias is None else bias.double())
+    assert distance(output, expected) < 5e-3
+    assert inputs.grad is not None
+    assert distance(inputs.grad, gradient.double() @ joined.double()) < 5e-3
+    of_weights = (gradient.double().t() @ values.double()).chunk(num_weights)
+    of_biases = gradient.double().sum(0).chunk(num_weights) if has_bias else ()
+    for parameter, reference in zip(parameters, (*of_weights, *of_biases), strict=True):
+        assert parameter.grad is not None
+        assert parameter.grad.dtype == torch.float32
+        assert distance(parameter.grad, reference) < 1e-4
+
+
+def test_column_sums_give_equal_bits_each_time() -> None:
+    values = torch.randn(4099, 2304, device=DEVICE).bfloat16()
+    sums = [column_sums(values) for _ in range(3)]
+    assert distance(sums[0], values.double().sum(0)) < 1e-5
+    assert torch.equal(sums[0], sums[1])
+    assert torch.equal(sums[0], sums[2])
+
+
+@pytest.mark.parametrize("is_aligned", [True, False])
+def test_weight_kernel_equals_the_update_of_torch(is_aligned: bool) -> None:
+    config = TrainConfig(weight_decay=0.3)
+    models = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        models.append(nn.Sequential(nn.Linear(300, 41), nn.Linear(41, 7), nn.LayerNorm(7)).to(DEVICE))
+    optimizers = [build_optimizer(model, config) for model in models]
+    updaters = [Updater(optimizer, config, "bf16", DEVICE) for optimizer in optimizers]
+    rate = torch.tensor(1e-2, device=DEVICE)
+    for step in range(5):
+        loss = torch.tensor(math.nan if step == 2 else 1.0, device=DEVICE)
+        for model in models:
+            torch.manual_seed(step)
+            for parameter in model.parameters():
+                gradient = torch.randn(parameter.numel() + 1, device=DEVICE) * 0.1**step
+                parameter.grad = gradient[0 if is_aligned else 1 :][: parameter.numel()].view_as(parameter)
+        if step == 0:
+            updaters[1].make_state()
+        norms = [updaters[0].step(1e-2, loss)]
+        graph = torch.cuda.CUDAGraph()
+        kernel = updaters[1].kernel = WeightKernel(optimizers[1])
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            norms.append(updaters[1].step(rate, loss))
+        updaters[1].kernel = None
+        kernel.bind()
+        graph.replay()
+        assert torch.equal(norms[0], norms[1])
+        for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+            torch.testing.assert_close(other, one, atol=1e-6, rtol=1e-5)
+            for name in ("step", "exp_avg", "exp_avg_sq"):
+                states = optimizers[0].state[one][name], optimizers[1].state[other][name]
+                torch.testing.assert_close(states[1], states[0], atol=1e-7, rtol=1e-5)

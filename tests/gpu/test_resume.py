@@ -70,9 +70,9 @@ def test_checkpoint_goes_on_under_another_strategy_and_alone(
         assert largest < tolerance, name
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_resumed_steps_with_dropout_equal_uninterrupted_ones_bit_for_bit(compiled: bool, tmp_path: Path) -> None:
-    config = config_of("bf16", dropout=0.1, cuda_graphs=True, compile=compiled)
+@pytest.mark.parametrize("kernels", [False, True])
+def test_resumed_steps_with_dropout_equal_uninterrupted_ones_bit_for_bit(kernels: bool, tmp_path: Path) -> None:
+    config = config_of("bf16", dropout=0.1, cuda_graphs=True, kernels=kernels)
     whole = losses_of(alone(), config, tmp_path / "whole", range(STEPS))
     first = losses_of(alone(), config, tmp_path / "parts", range(SAVED_AT))
     second = losses_of(alone(), config, tmp_path / "parts", range(SAVED_AT, STEPS))

@@ -1,0 +1,77 @@
+"""AdamW over all weights in one launch, for a captured step: the optimizer's state stays where it is."""
+
+import importlib
+import importlib.util
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+
+_KERNELS: Any = importlib.import_module("elasticqa.kernels.adamw") if importlib.util.find_spec("triton") else None
+
+_CHUNK = 2048
+_ALIGNMENT = 16
+
+
+class WeightKernel:
+    """One captured update; the addresses of its gradients are those of the capture.
+
+    Fused AdamW of torch writes gradients back that it has scaled, a seventh of all that it moves.
+    """
+
+    def __init__(self, optimizer: AdamW) -> None:
+        """Lay out the work; the optimizer has its state."""
+        groups = [(group, p) for group in optimizer.param_groups for p in group["params"] if p in optimizer.state]
+        self._parameters = [p for _, p in groups]
+        self._states = [optimizer.state[p] for p in self._parameters]
+        self._steps = [state["step"] for state in self._states]
+        self._betas, self._epsilon = optimizer.defaults["betas"], optimizer.defaults["eps"]
+        device = self._parameters[0].device
+        sizes = torch.tensor([p.numel() for p in self._parameters])
+        counts = -(-sizes // _CHUNK)
+        tensors = torch.repeat_interleave(torch.arange(len(sizes)), counts)
+        firsts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+        places = (torch.arange(len(tensors)) - firsts) * _CHUNK
+        self._layout = [
+            each.to(device, dtype)
+            for each, dtype in (
+                (tensors, torch.int32),
+                (places, torch.int32),
+                (sizes, torch.int32),
+                (torch.tensor([group["weight_decay"] for group, _ in groups]), torch.float32),
+            )
+        ]
+        self._logs = torch.tensor([math.log(beta) for beta in self._betas], device=device)
+        self._addresses = torch.zeros((4, len(self._parameters)), dtype=torch.int64, device=device)
+        self._captured = self._addresses.cpu()
+
+    def step(self, learning_rate: Tensor, divisor: Tensor, verdict: Tensor) -> None:
+        """Launch the update, inside a capture; `bind` must follow it.
+
+        Args:
+            learning_rate: scalar on the device, as are the others.
+            divisor: of the gradients.
+            verdict: 1 where nothing may change, else 0.
+        """
+        torch._foreach_add_(self._steps, 1 - verdict)
+        # 1 - beta**step, without the cancellation in fp32.
+        corrections = -torch.expm1(self._steps[0] * self._logs)
+        rows = [
+            self._parameters,
+            [p.grad for p in self._parameters],
+            [state["exp_avg"] for state in self._states],
+            [state["exp_avg_sq"] for state in self._states],
+        ]
+        self._captured = torch.tensor([[each.data_ptr() for each in row] for row in rows])
+        tensors, places, sizes, decays = self._layout
+        _KERNELS.update[(len(tensors),)](
+            self._addresses, tensors, places, sizes, decays, learning_rate, corrections, divisor, verdict,
+            len(self._parameters), *self._betas, self._epsilon,
+            CHUNK=_CHUNK, IS_ALIGNED=not bool((self._captured % _ALIGNMENT).any()),
+        )  # fmt: skip
+
+    def bind(self) -> None:
+        """Tell the captured update where its tensors lie."""
+        self._addresses.copy_(self._captured)

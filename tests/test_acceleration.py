@@ -1,0 +1,55 @@
+"""Which shortcuts a run takes; what needs a GPU is in tests/gpu."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from elasticqa.acceleration import Acceleration, accelerate, compile_layers
+from elasticqa.config import TrainConfig
+from elasticqa.errors import ConfigError
+from elasticqa.topology import Topology
+from tests.test_model import tiny
+
+SPEC = tiny("bert", "packed").spec
+
+
+@pytest.fixture
+def topology(monkeypatch: pytest.MonkeyPatch) -> Topology:
+    """Return that of a single process on the CPU, whatever this machine has."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    return Topology.from_env({})
+
+
+def test_cpu_takes_no_shortcut_by_itself(topology: Topology) -> None:
+    taken = accelerate(TrainConfig(), topology, SPEC, "fp32", num_steps=10_000)
+    assert taken == Acceleration("sdpa", is_compiled=False, is_captured=False, is_fused=False)
+    padded = tiny("bert", "padded").spec
+    assert accelerate(TrainConfig(), topology, padded, "fp32", num_steps=1).attention == "padded"
+
+
+def test_layers_are_compiled_where_that_is_asked_for(topology: Topology) -> None:
+    assert accelerate(TrainConfig(compile=True), topology, SPEC, "fp32", num_steps=1).is_compiled
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (TrainConfig(cuda_graphs=True), "cuda_graphs=True does not fit a CPU; leave --cuda-graphs out"),
+        (TrainConfig(kernels=True), "kernels=True does not fit this device, precision or model"),
+    ],
+)
+def test_shortcut_that_the_device_cannot_take_is_refused(config: TrainConfig, message: str, topology: Topology) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        accelerate(config, topology, SPEC, "fp32", num_steps=1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning")
+def test_compiled_layers_keep_the_names_of_their_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    model: nn.Module = tiny("bert", "packed")
+    names = list(model.state_dict())
+    compile_layers(model, tmp_path)
+    assert list(model.state_dict()) == names
