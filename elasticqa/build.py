@@ -135,6 +135,7 @@ def build_engine(
         global_batch_size=plan.global_batch_size,
         micro_batch_size=config.micro_batch_size,
         max_length=config.max_length,
+        has_weight_kernel=acceleration.is_fused,
     )
     stack.callback(captured.close)
     return captured

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.optim import AdamW
 
 from elasticqa.batching import StepPlan
 from elasticqa.engine import EagerEngine, StepOutput
@@ -27,7 +28,7 @@ class _Captured:
     graph: torch.cuda.CUDAGraph
     batch: StaticBatch
     figures: Tensor
-    kernel: WeightKernel
+    kernel: WeightKernel | None
     """Holds tensors that the graph reads."""
 
 
@@ -38,7 +39,15 @@ class CapturedEngine:
     The current stream must be the one that the model was wrapped on, and not the default stream.
     """
 
-    def __init__(self, eager: EagerEngine, *, global_batch_size: int, micro_batch_size: int, max_length: int) -> None:
+    def __init__(
+        self,
+        eager: EagerEngine,
+        *,
+        global_batch_size: int,
+        micro_batch_size: int,
+        max_length: int,
+        has_weight_kernel: bool,
+    ) -> None:
         self.model = eager.model
         self.optimizer = eager.optimizer
         self.updater = eager.updater
@@ -48,6 +57,7 @@ class CapturedEngine:
         self._global_batch_size = global_batch_size
         self._micro_batch_size = micro_batch_size
         self._max_length = max_length
+        self._has_weight_kernel = has_weight_kernel
         deviation = float(eager.features.lengths.std())
         self._quantum = token_quantum(deviation, global_batch_size, self._topology.world_size)
         self._learning_rate = torch.zeros((), device=self._topology.device)
@@ -104,25 +114,35 @@ class CapturedEngine:
             self._eager.backward(micro_batch, num_features)
         self.updater.make_state()
         self.optimizer.zero_grad()
-        kernel = WeightKernel(self.optimizer)
+        kernel = WeightKernel(self.optimizer) if self._has_weight_kernel else None
+        if kernel is not None:
+            kernel.rehearse()
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream(self._topology.device)
         # Other threads (NCCL's watchdog, the profiler) may call CUDA meanwhile.
         with (
-            _updating_with(self.updater, kernel),
+            _capturable(self.updater, self.optimizer, kernel),
             torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
         ):
             micro_batch, num_features, wants_stop = batch.views()
             loss = self._eager.backward(micro_batch, num_features)
             figures = self._eager.update(loss, wants_stop, self._learning_rate)
-        kernel.bind()
+        if kernel is not None:
+            kernel.bind()
         return _Captured(graph, batch, figures, kernel)
 
 
 @contextmanager
-def _updating_with(updater: Updater, kernel: WeightKernel) -> Iterator[None]:
+def _capturable(updater: Updater, optimizer: AdamW, kernel: WeightKernel | None) -> Iterator[None]:
+    """Let the update be captured; a checkpoint has the same form with and without capture."""
+    rates = [group["lr"] for group in optimizer.param_groups]
     updater.kernel = kernel
+    for group in optimizer.param_groups:
+        group["capturable"] = True
     try:
         yield
     finally:
         updater.kernel = None
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["capturable"] = False
+            group["lr"] = rate

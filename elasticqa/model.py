@@ -189,7 +189,7 @@ class QuestionAnswerer(nn.Module):
         if self.spec.has_token_types:
             inputs["token_type_ids"] = token_type_ids
         output = self.model(**inputs)
-        logits = torch.stack([output.start_logits, output.end_logits]).float().flatten(1)
+        logits = torch.stack([output.start_logits.float().flatten(), output.end_logits.float().flatten()])
         return logits if self.spec.is_packed else logits[:, batch.unpad_index]
 
 

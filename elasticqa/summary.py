@@ -1,5 +1,9 @@
 """What a run says on the terminal when it begins and when it has ended."""
 
+import os
+import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 from elasticqa.attempt import Attempt
@@ -32,7 +36,8 @@ def closing(attempt: Attempt, end: dict[str, Any], evaluations: list[Evaluation]
     lines = [
         "",
         f"run {attempt.run_id} {end['status']}: {end['reason']}",
-        f"  wall clock      {end['wall_clock_s']:.1f} s (steps {end['train_time_s']:.1f} s)",
+        f"  wall clock      {end['wall_clock_s']:.1f} s (steps {end['train_time_s']:.1f} s)"
+        + ("" if attempt.number == 1 else f" of attempt {attempt.number}"),
     ]
     if end["final_loss"] is not None:
         lines.append(f"  loss            {end['final_loss']:.4f} (mean of the last epoch)")
@@ -45,9 +50,23 @@ def closing(attempt: Attempt, end: dict[str, Any], evaluations: list[Evaluation]
     else:
         lines.append("  to go on        the same command again")
     lines += [
-        f"  TensorBoard     tensorboard --logdir {directory / 'tensorboard'}",
-        "  dashboard       uvicorn dashboard.app:app   (then /runs and /speedup)",
+        f"  trace           {path}   (elasticqa profile, or Perfetto)"
+        for path in sorted((directory / "traces").glob(f"attempt-{attempt.number:04d}-*.json.gz"))
+    ]
+    lines += [
+        f"  TensorBoard     {_program('tensorboard')} --logdir {directory / 'tensorboard'}",
+        f"  dashboard       {_program('uvicorn')} dashboard.app:app   (then /runs and /speedup)",
+        f"  in detail       {_program('elasticqa')} show {attempt.run_id}",
     ]
     if ingest_problem is not None:
         lines.append(f"  the database was not brought up to date: {ingest_problem}; elasticqa ingest does it")
     return "\n".join(lines)
+
+
+def _program(name: str) -> str:
+    """Return how to start a program of this environment from here: by its name only where the shell finds that one."""
+    program = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
+    if found is not None and Path(found).resolve() == program.resolve():
+        return name
+    return os.path.relpath(program) if program.is_relative_to(Path.cwd()) else str(program)

@@ -106,7 +106,7 @@ def figures(trainer: Trainer) -> dict[str, Any]:
     return {
         "step": trainer.step,
         "samples_seen": trainer.plan.samples_seen(trainer.step),
-        "train_time_s": trainer.train_time_s,
+        "train_time_s": trainer.train_time_s - trainer.restored_train_time_s,
         "final_loss": sum(losses) / len(losses) if losses else None,
         "peak_memory_bytes": trainer.peak_memory_bytes(),
     }

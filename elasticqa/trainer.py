@@ -70,6 +70,8 @@ class Trainer:
     stop: StopRequest
     step: int = 0
     train_time_s: float = 0.0
+    """Sum of the step times on the way to this step, those of earlier attempts included."""
+    restored_train_time_s: float = 0.0
     best_f1: float | None = None
     stopped_by: Signals | None = None
     last_losses: deque[float] = field(init=False)
@@ -126,7 +128,7 @@ class Trainer:
     def load_progress(self, progress: dict[str, Any]) -> None:
         """Go on from what ``progress`` returned."""
         self.step = progress["step"]
-        self.train_time_s = progress["train_time_s"]
+        self.train_time_s = self.restored_train_time_s = progress["train_time_s"]
         self.best_f1 = progress["best_f1"]
         self.last_losses.extend(progress["last_losses"])
 

@@ -47,6 +47,12 @@ class WeightKernel:
         self._addresses = torch.zeros((4, len(self._parameters)), dtype=torch.int64, device=device)
         self._captured = self._addresses.cpu()
 
+    def rehearse(self) -> None:
+        """Launch without effect before a capture, which cannot hold what Triton does to compile."""
+        one = torch.ones((), device=self._addresses.device)
+        for is_aligned in (True, False):
+            self._launch(one, one.repeat(2), one, one, is_aligned=is_aligned)
+
     def step(self, learning_rate: Tensor, divisor: Tensor, verdict: Tensor) -> None:
         """Launch the update, inside a capture; `bind` must follow it.
 
@@ -55,7 +61,9 @@ class WeightKernel:
             divisor: of the gradients.
             verdict: 1 where nothing may change, else 0.
         """
-        torch._foreach_add_(self._steps, 1 - verdict)
+        # By lists: the overload for one tensor waits for the device to read it.
+        torch._foreach_add_(self._steps, 1)
+        torch._foreach_sub_(self._steps, [verdict] * len(self._steps))
         # 1 - beta**step, without the cancellation in fp32.
         corrections = -torch.expm1(self._steps[0] * self._logs)
         rows = [
@@ -65,11 +73,16 @@ class WeightKernel:
             [state["exp_avg_sq"] for state in self._states],
         ]
         self._captured = torch.tensor([[each.data_ptr() for each in row] for row in rows])
+        is_aligned = not bool((self._captured % _ALIGNMENT).any())
+        self._launch(learning_rate, corrections, divisor, verdict, is_aligned=is_aligned)
+
+    def _launch(
+        self, learning_rate: Tensor, corrections: Tensor, divisor: Tensor, verdict: Tensor, *, is_aligned: bool
+    ) -> None:
         tensors, places, sizes, decays = self._layout
         _KERNELS.update[(len(tensors),)](
             self._addresses, tensors, places, sizes, decays, learning_rate, corrections, divisor, verdict,
-            len(self._parameters), *self._betas, self._epsilon,
-            CHUNK=_CHUNK, IS_ALIGNED=not bool((self._captured % _ALIGNMENT).any()),
+            len(self._parameters), *self._betas, self._epsilon, CHUNK=_CHUNK, IS_ALIGNED=is_aligned,
         )  # fmt: skip
 
     def bind(self) -> None:

@@ -12,7 +12,11 @@ for argument in "$@"; do
 done
 
 bash scripts/install.sh train demo
-.venv/bin/torchx run -s local_cwd components/train.py:ddp --nproc_per_node 2 -- --recipe demo
+.venv/bin/torchx run -s local_cwd components/train.py:ddp --nproc_per_node 2 -- --recipe demo || {
+    status=$?
+    echo "not finished (status $status): bash scripts/demo.sh goes on from the last checkpoint" >&2
+    exit "$status"
+}
 if [[ $serve == yes ]]; then
     exec .venv/bin/uvicorn dashboard.app:app
 fi

@@ -8,6 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from elasticqa.config import TrainConfig
+from elasticqa.recipes import recipe
+
+SHOWN = ("demo", "squad", "baseline-10k")
+"""Recipes whose defaults the page shows."""
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 
@@ -26,19 +30,19 @@ def help_texts() -> dict[str, str]:
 def page() -> str:
     """Return the text of the page."""
     texts = help_texts()
-    rows = [
-        f"| `--{field.name.replace('_', '-')}` | `{field.default}` | {' '.join(texts[field.name].split())} |"
-        for field in fields(TrainConfig)
-    ]
+    rows = []
+    for field in fields(TrainConfig):
+        values = " | ".join(f"`{getattr(recipe(name), field.name)}`" for name in SHOWN)
+        rows.append(f"| `--{field.name.replace('_', '-')}` | {values} | {' '.join(texts[field.name].split())} |")
     return "\n".join(
         [
             "# Options of a training run",
             "",
-            "They follow `--` of a component, or `elasticqa train`. A recipe sets its own defaults; the column shows",
-            "those of a run without one. Made by `python scripts/options_table.py`.",
+            "They follow `--` of a component, or `elasticqa train`. Each recipe sets its own defaults; without",
+            "`--recipe` it is `demo`. `None` means: not set. Made by `python scripts/options_table.py`.",
             "",
-            "| option | default | meaning |",
-            "|---|---|---|",
+            f"| option | {' | '.join(SHOWN)} | meaning |",
+            f"|---{'|---' * len(SHOWN)}|---|",
             *rows,
             "",
         ]

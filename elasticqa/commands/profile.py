@@ -4,8 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
+from elasticqa.commands.annotate import find_run
+from elasticqa.errors import ConfigError
+from elasticqa.home import runs_dir
 from elasticqa.trace.scan import TraceError
 from elasticqa.trace.summary import summarize
 from elasticqa.trace.text import as_text
@@ -24,14 +28,30 @@ def main(argv: Sequence[str]) -> int:
         description="Summarize a trace of torch.profiler: compute, communication, idle, operators and kernels.",
         allow_abbrev=False,
     )
-    parser.add_argument("trace", metavar="TRACE", help="a Kineto trace, .json or .json.gz")
+    parser.add_argument("trace", metavar="TRACE", help="a Kineto trace, .json or .json.gz, or a run that has one")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, as the record keeps it")
     arguments = parser.parse_args(argv)
     try:
-        summary = summarize(arguments.trace)
-    except TraceError as error:
+        summary = summarize(_trace_of(arguments.trace))
+    except (TraceError, ConfigError) as error:
         sys.stderr.write(f"elasticqa profile: {error}\n")
         return 2
     text = json.dumps(summary.to_dict(), indent=2) + "\n" if arguments.json else as_text(summary)
     sys.stdout.write(text)
     return 0
+
+
+def _trace_of(name: str) -> Path:
+    """Return the file of that name, or the newest trace of the run of that id.
+
+    Raises:
+        ConfigError: the run has no trace.
+    """
+    path = Path(name)
+    if path.exists() or path.suffix in (".json", ".gz") or "/" in name:
+        return path
+    run = runs_dir() / find_run(name, runs_dir())
+    traces = sorted((run / "traces").glob("*.json.gz"))
+    if not traces:
+        raise ConfigError(f"run {run.name} has no trace: train with --profile to make one")
+    return traces[-1]

@@ -56,10 +56,19 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     return 0
 
 
+_CHOICES = {
+    "status": ("running", "finished", "failed", "preempted", "lost"),
+    "provenance": ("measured", "imported", "reported"),
+    "parallel": ("none", "ddp", "fsdp"),
+}
+_WORDS = {"parallel": "strategy", "device_name": "device"}
+
+
 def _parser() -> Parser:
     parser = Parser(prog="elasticqa runs", description="List the recorded runs.", allow_abbrev=False)
     for name in _FILTERS[:-1]:
-        parser.add_argument(f"--{name.replace('_', '-')}", help=f"only runs with this {name.replace('_', ' ')}")
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, choices=_CHOICES.get(name), help=f"only runs with this {_WORDS.get(name, name)}")
     parser.add_argument("--text", help="only runs with this part of an id, a name or a tag")
     parser.add_argument("--sort", choices=get_args(SortColumn), default="created_at", help="default: created_at")
     parser.add_argument("--ascending", action="store_true", help="the smallest first, not the largest")

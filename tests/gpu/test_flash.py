@@ -101,7 +101,8 @@ def test_fused_model_is_as_near_to_fp32_as_padded_is(
     fuse(model, dtype)
     fused = distance(results(model, batch, dtype), reference)
     record_property("distance_to_fp32", {"fused": fused, "padded": padded})
-    assert fused < 1.5 * padded + 1e-3
+    # Values between the layers are rounded as well.
+    assert fused < 2 * padded + 1e-3
 
 
 def attention_of_ones(num_tokens: int, dropout: float, seed: int) -> Tensor:
