@@ -18,13 +18,13 @@ from elasticqa.squad.features import Features
 from elasticqa.topology import Topology
 
 Runner = Ours | HfTrainer
-OURS = {
-    "elasticqa_eager": (False, False),
-    "elasticqa_compiled": (True, False),
-    "elasticqa_captured": (False, True),
-    "elasticqa": (True, True),
+OURS: dict[str, tuple[bool, bool, bool]] = {
+    "elasticqa_eager": (False, False, False),
+    "elasticqa_captured": (False, True, False),
+    "elasticqa": (True, True, False),
+    "elasticqa_kernels": (False, True, True),
 }
-"""Variant -> (compiled, captured)."""
+"""Variant -> compiled layers, CUDA graphs, kernels of ours; `elasticqa` is what a user gets without a flag."""
 PEERS = {
     "hf_bf16": Settings(),
     "hf_bf16_compile": Settings(is_compiled=True),
@@ -35,7 +35,7 @@ WARMUP_STEPS = 30
 
 def ours(name: str, batch_size: int, features: Features, num_to_come: int) -> Ours:
     """Return a variant of elasticqa with all that it compiles and captures behind it."""
-    is_compiled, is_captured = OURS[name]
+    is_compiled, is_captured, is_fused = OURS[name]
     config = TrainConfig(
         parallel="none",
         precision="bf16",
@@ -45,6 +45,7 @@ def ours(name: str, batch_size: int, features: Features, num_to_come: int) -> Ou
         epochs=2,
         compile=is_compiled,
         cuda_graphs=is_captured,
+        kernels=is_fused,
     )
     runner = Ours(config, features, Topology.from_env({}))
     runner.warm_up(WARMUP_STEPS, num_to_come)
@@ -61,14 +62,18 @@ def makers(features: Features, num_to_come: int) -> dict[str, Callable[[int], Ru
     return result
 
 
+def _is_fast(name: str) -> bool:
+    return name in OURS and OURS[name][1]
+
+
 def main() -> None:
     """Measure all variants that were asked for, and write the results as they come."""
     options = parser(__doc__ or "")
     options.add_argument("--batch-sizes", type=int, nargs="+", default=[24, 96])
     options.add_argument("--variants", nargs="+", default=[*OURS, *PEERS])
     options.add_argument("--repeats", type=int, default=5)
-    options.add_argument("--steps", type=int, default=150, help="of each repeat of elasticqa")
-    options.add_argument("--peer-steps", type=int, default=40, help="of each repeat of a peer")
+    options.add_argument("--steps", type=int, default=150, help="of each repeat with CUDA graphs")
+    options.add_argument("--peer-steps", type=int, default=40, help="of each repeat without them")
     given = options.parse_args()
     features = squad_features(given.squad, given.tokenizer, given.cache)
     results: list[dict[str, Any]] = []
@@ -82,7 +87,7 @@ def main() -> None:
         rates: dict[str, list[float]] = {name: [] for name in built}
         for _ in range(given.repeats):
             for name, runner in built.items():
-                rates[name].append(runner.run(given.steps if name in OURS else given.peer_steps))
+                rates[name].append(runner.run(given.steps if _is_fast(name) else given.peer_steps))
         for name, runner in built.items():
             results.append(
                 {

@@ -24,7 +24,6 @@ def config_of(parallel: Literal["ddp", "fsdp"], per_gpu: int, world_size: int) -
         learning_rate=4e-5,
         epochs=2,
         compile=True,
-        cuda_graphs=parallel == "ddp",
     )
 
 

@@ -1,7 +1,10 @@
 """How values read on a page: units in place, and a dash for what is not known."""
 
+import shlex
 from datetime import UTC, datetime
 from typing import Any
+
+from markupsafe import Markup
 
 UNKNOWN = "\u2013"
 _END_OF_CALENDAR_S = 253_402_300_800
@@ -140,6 +143,33 @@ def value(anything: Any) -> str:
     if isinstance(anything, dict):
         text = ", ".join(f"{key} {value(item)}" for key, item in anything.items())
     return short(text)
+
+
+def setting(anything: Any) -> str:
+    """Return a setting of a configuration; one that is null was left to its default, which is not unknown.
+
+    >>> setting(None), setting(3e-05)
+    ('not set', '3e-05')
+    """
+    return "not set" if anything is None else value(anything)
+
+
+def breakable(text: str) -> Markup:
+    """Return a text, escaped, whose lines may end behind an underscore.
+
+    >>> breakable("max_steps")
+    Markup('max_<wbr>steps')
+    """
+    return Markup("_<wbr>").join(text.split("_"))
+
+
+def shell_word(text: str) -> str:
+    """Return a text as one word of a command line.
+
+    >>> shell_word("squad"), shell_word("a; b")
+    ('squad', "'a; b'")
+    """
+    return shlex.quote(text)
 
 
 def short(text: str, most: int = 300) -> str:

@@ -1,7 +1,7 @@
 """Short names of strategies, devices and groups of repeats."""
 
 from dashboard.formats import UNKNOWN
-from db.queries import Setting
+from db.queries import Group, Setting
 
 _STRATEGIES = {"none": "single process", "ddp": "DDP", "fsdp": "FSDP"}
 
@@ -43,3 +43,16 @@ def devices(world_size: int | None, num_nodes: int | None, device_type: str | No
 def group(setting: Setting) -> str:
     """Return what tells a group from the others of its recipe."""
     return f"{strategy(setting.parallel)}, {devices(setting.world_size, setting.num_nodes, setting.device_type)}"
+
+
+def row(of: Group) -> tuple[object, ...]:
+    """Return all that a row says of what its group ran."""
+    setting = of.setting
+    batch, precision, hardware = setting.global_batch_size, setting.precision, setting.device_name
+    return group(setting), setting.provenance, setting.recipe, setting.model, batch, precision, hardware
+
+
+def num_runs(of: Group) -> str:
+    """Return how many runs a group's figures are of."""
+    number = len(of.repeats)
+    return of.as_reported or f"{number} {'run' if number == 1 else 'runs'}"

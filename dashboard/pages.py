@@ -27,6 +27,7 @@ def templates() -> Jinja2Templates:
     environment.globals.update(asset_url=asset_url, map_style_ids=map_style_ids, labels=labels, unknown=formats.UNKNOWN)
     environment.filters.update(
         ago=formats.ago,
+        breakable=formats.breakable,
         count=formats.count,
         duration=formats.duration,
         fact=formats.fact,
@@ -35,6 +36,8 @@ def templates() -> Jinja2Templates:
         moment=formats.moment,
         p_value=formats.p_value,
         rate=formats.rate,
+        setting=formats.setting,
+        shell_word=formats.shell_word,
         short=formats.short,
         short_device=formats.short_device,
         short_id=formats.short_id,

@@ -49,23 +49,16 @@ def accelerate(
     if spec.is_packed:
         is_flash = config.attention != "sdpa" and has_flash(topology.device, dtype)
         attention = "flash" if is_flash else "sdpa"
-    is_captured = _resolve(
-        "cuda_graphs", config.cuda_graphs, attention == "flash", _not_captured(config, topology, spec)
-    )
-    has_kernels = attention == "flash" and has_kernel(topology.device, dtype, spec.head_size)
-    is_fused = _resolve("kernels", config.kernels, is_captured and not config.compile, _not_fused(config, has_kernels))
-    pays = attention == "flash" and not is_fused and num_steps >= WORTHWHILE_STEPS
+    obstacle = _not_captured(config, topology, spec)
+    if config.cuda_graphs and obstacle is not None:
+        raise ConfigError(f"cuda_graphs=True does not fit {obstacle}; leave --cuda-graphs out, or change that")
+    pays = attention == "flash" and obstacle is None
+    is_captured = pays if config.cuda_graphs is None else config.cuda_graphs
+    if config.kernels:
+        _check_kernels(config, attention == "flash" and has_kernel(topology.device, dtype, spec.head_size))
+    pays = attention == "flash" and not config.kernels and num_steps >= WORTHWHILE_STEPS
     is_compiled = pays if config.compile is None else config.compile
-    return Acceleration(attention, is_compiled=is_compiled, is_captured=is_captured, is_fused=is_fused)
-
-
-def _resolve(field: str, asked: bool | None, pays: bool, obstacle: str | None) -> bool:
-    """Return whether to do something: as asked, or where it pays and nothing is in its way."""
-    if asked and obstacle is not None:
-        raise ConfigError(
-            f"{field}=True does not fit {obstacle}; leave --{field.replace('_', '-')} out, or change that"
-        )
-    return pays and obstacle is None if asked is None else asked
+    return Acceleration(attention, is_compiled=is_compiled, is_captured=is_captured, is_fused=config.kernels)
 
 
 def _not_captured(config: TrainConfig, topology: Topology, spec: ModelSpec) -> str | None:
@@ -80,14 +73,18 @@ def _not_captured(config: TrainConfig, topology: Topology, spec: ModelSpec) -> s
     return None
 
 
-def _not_fused(config: TrainConfig, has_kernels: bool) -> str | None:
+def _check_kernels(config: TrainConfig, has_kernels: bool) -> None:
+    obstacle = None
     if not has_kernels:
-        return "this device, precision or model: they need a GPU of 8.0 or newer, bf16 or fp16, and packed attention"
-    if config.parallel == "fsdp":
-        return "--parallel fsdp: it shards the weights that they read"
-    if config.compile:
-        return "--compile True: these layers are not compiled"
-    return None
+        obstacle = (
+            "this device, precision or model: they need a GPU of 8.0 or newer, bf16 or fp16, and packed attention"
+        )
+    elif config.parallel == "fsdp":
+        obstacle = "--parallel fsdp: it shards the weights that they read"
+    elif config.compile:
+        obstacle = "--compile True: these layers are not compiled"
+    if obstacle is not None:
+        raise ConfigError(f"kernels=True does not fit {obstacle}; use --no-kernels, or change that")
 
 
 def compile_layers(model: nn.Module, cache: Path) -> None:

@@ -54,11 +54,11 @@ class TrainConfig:
     attention: Attention = "auto"
     """`packed` removes padding (BERT family); `sdpa` too, without the flash kernel; `auto` packs where it can."""
     compile: bool | None = None
-    """Compile the encoder's layers; unset: where it pays (flash kernel, no kernels of ours, at least 500 steps)."""
+    """Compile the encoder's layers; unset: where it pays (flash kernel, at least 500 steps)."""
     cuda_graphs: bool | None = None
     """Replay whole steps as CUDA graphs; unset: where it pays (flash kernel, not FSDP)."""
-    kernels: bool | None = None
-    """Compute the encoder's layers with kernels of ours; unset: with CUDA graphs, where they run (BERT family)."""
+    kernels: bool = False
+    """Compute the encoder's layers with kernels of ours in place of compiling them (BERT family, not FSDP)."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more work."""
     epochs: int = 1

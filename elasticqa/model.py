@@ -46,7 +46,8 @@ class ModelSpec:
     first_position: int
     has_token_types: bool
     pad_token_id: int
-    head_size: int
+    head_size: int | None
+    """Of a packed model's attention; None for another."""
 
     @classmethod
     def of(cls, model_config: PretrainedConfig, attention: str) -> "ModelSpec":
@@ -62,13 +63,14 @@ class ModelSpec:
                 f"{', '.join(sorted(PACKABLE))}; use --attention padded"
             )
         pad_token_id = getattr(model_config, "pad_token_id", None) or 0
+        is_packed = attention != "padded" and model_type in PACKABLE
         return cls(
             model_type=model_type,
-            is_packed=attention != "padded" and model_type in PACKABLE,
+            is_packed=is_packed,
             first_position=pad_token_id + 1 if model_type in _SHIFTED_POSITIONS else 0,
             has_token_types=getattr(model_config, "type_vocab_size", 0) > 1,
             pad_token_id=pad_token_id,
-            head_size=model_config.hidden_size // model_config.num_attention_heads,
+            head_size=model_config.hidden_size // model_config.num_attention_heads if is_packed else None,
         )
 
 

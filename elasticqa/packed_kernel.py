@@ -17,7 +17,7 @@ _WARPS = 4
 _STAGES = 2
 
 
-def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
+def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int | None) -> bool:
     """Whether the kernels run on the device with tensors of the type and heads of the size."""
     return (
         _KERNELS is not None

@@ -1,6 +1,7 @@
 """Figures by their traces: what is drawn, with which unit, and what text may do."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -152,6 +153,30 @@ def test_throughput_of_groups_names_the_hardware() -> None:
     figure = comparison.throughput_figure([group("ddp", (1.0, 1.0))])
     assert list(figure.data[0].x) == [1000.0, 1001.0]
     assert figure.layout.yaxis.ticktext[0] == "DDP, 2 GPUs, H100"
+
+
+def test_groups_of_one_label_are_told_apart_by_their_settings() -> None:
+    groups = [
+        replace(group("ddp", (60.0,)), key=str(steps), config={"max_steps": steps, "model": "bert"})
+        for steps in (4, 10)
+    ]
+    labels = comparison.wall_clock_figure(groups).layout.yaxis.ticktext
+    assert list(labels) == ["DDP, 2 GPUs<br>max_steps 4", "DDP, 2 GPUs<br>max_steps 10"]
+
+
+def test_one_point_gets_an_axis_from_zero() -> None:
+    rows = [EvaluationRow(1, 7378, 0.0, "dev", 81.0, 88.0, None, 10, 12, 1.0, 1, None)]
+    layout = run.evaluation_figure(rows).layout
+    assert list(layout.xaxis.range) == pytest.approx([0, 1.05 * 7378])
+    assert layout.yaxis.range is None
+    layout = run.optimizer_figure([LossPoint(1, 3, 3, 1.0, 1.0, 1.0, 0.0, 2.0)]).layout
+    assert list(layout.yaxis.range) == [0, 1]
+    assert list(layout.yaxis2.range) == pytest.approx([0, 2.1])
+    assert run.loss_figure([loss_point(1, 1, -1.0)], []).layout.yaxis.range == pytest.approx((-1.05, 0))
+    two = run.loss_figure([loss_point(1, 1, 3.0), loss_point(1, 2, 2.0)], []).layout
+    assert (two.xaxis.range, two.yaxis.range) == (None, None)
+    bars = machine.time_figure([TimeShare("setup", 30.0), TimeShare("steps", 30.0)]).layout
+    assert bars.xaxis.range is None
 
 
 def test_names_in_figures_are_no_markup() -> None:

@@ -1,6 +1,7 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -79,6 +80,33 @@ def test_report_of_one_run_has_its_group_and_reference_only(session: Session) ->
     assert [run.run_id for run in report.runs] == [ulid(10)]
     assert {item.group.setting.world_size for item in report.comparisons} == {1, 2}
     assert {item.group.setting.provenance for item in report.comparisons} == {"measured"}
+
+
+def test_name_of_a_run_stands_beside_its_configuration(session: Session) -> None:
+    reported = gather(session, NOW, ["reported-distributed-10k-ddp-1n2g"])
+    table = speedup_table(reported.comparisons)
+    row = next(row for row in table.rows if row[2].startswith("2 x"))
+    assert row[1].startswith("distributed-10k, ddp, batch 8 (distributed-10k, DDP")
+    assert row[3] == "median of 5, as reported"
+
+
+def test_groups_of_one_configuration_are_told_apart(report: Report) -> None:
+    comparison = next(item for item in report.comparisons if item.group.setting.provenance == "measured")
+    config = {**comparison.group.config, "max_steps": 10}
+    other = replace(comparison, group=replace(comparison.group, key="other", config=config))
+    first, second = speedup_table([comparison, other]).rows
+    assert first[1].endswith(", max_steps not set")
+    assert second[1] == first[1].replace("not set", "10")
+
+
+def test_unequal_work_is_given_as_the_reason_for_no_ratio(report: Report) -> None:
+    comparison = next(item for item in report.comparisons if item.ratio is not None)
+    reference = comparison.reference
+    assert reference is not None
+    limited = replace(reference, config={**reference.config, "max_steps": 4})
+    here = replace(comparison.group, config={**comparison.group.config, "max_steps": 10})
+    (row,) = speedup_table([replace(comparison, group=here, reference=limited, ratio=None)]).rows
+    assert "none: 4 against 10 steps, not equal work" in row
 
 
 def test_report_of_an_unknown_run_is_refused(session: Session) -> None:

@@ -38,6 +38,11 @@ def test_text_without_device_says_that_it_is_not_known(tmp_path: Path) -> None:
     assert "1 event without a whole duration is left out" in text
 
 
+def test_time_over_threads_stands_apart_from_its_name_however_long(tmp_path: Path) -> None:
+    text = _text(tmp_path, [operator("aten::mm", 0, 9_610_384)])
+    assert "summed over threads 9,610.384 ms" in text
+
+
 def test_text_of_foreign_traces_fits_a_terminal(shared_data: Path) -> None:
     for trace in sorted((shared_data / "traces").iterdir()):
         lines = as_text(summarize(trace)).splitlines()

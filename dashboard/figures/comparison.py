@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from dashboard import formats, labels
 from dashboard.figures.style import axis, color_of, figure, plain
 from db import statistics
-from db.queries import Group
+from db.queries import Group, distinctions
 
 _STRATEGY_COLORS = {"none": color_of(0), "ddp": color_of(2), "fsdp": color_of(1)}
 _OTHER_COLOR = color_of(3)
@@ -24,11 +24,12 @@ def throughput_figure(groups: Sequence[Group]) -> go.Figure:
 
 
 def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, name: Callable[[Group], str]) -> go.Figure:
+    apart = distinctions(groups, name)
     traces = [trace for row, group in enumerate(groups) for trace in _row(group, row, measure, scale)]
     rows = axis(
         "",
         tickvals=list(range(len(groups))),
-        ticktext=[name(group) for group in groups],
+        ticktext=["<br>".join(filter(None, (name(group), plain(" · ".join(apart[group.key]))))) for group in groups],
         range=[len(groups) - 0.5, -0.5],
         automargin=True,
     )

@@ -1,6 +1,7 @@
 """What all figures share: colours that read on light and on dark, and a layout without Plotly's own look."""
 
 import html
+from collections.abc import Iterable
 from typing import Any
 
 import plotly.graph_objects as go
@@ -42,4 +43,27 @@ def figure(traces: list[Any], x_title: str, y_title: str, **layout: Any) -> go.F
         "xaxis": axis(x_title),
         "yaxis": axis(y_title),
     }
-    return go.Figure(data=traces, layout={**base, **layout})
+    drawn = go.Figure(data=traces, layout={**base, **layout})
+    for letter in ("x", "y"):
+        _widen(drawn, letter)
+    return drawn
+
+
+def _widen(drawn: go.Figure, letter: str) -> None:
+    """Give each axis a range from 0 on which all points have one value: Plotly's own would be a unit either way."""
+    values: dict[str, set[float]] = {}
+    for trace in drawn.data:
+        if not isinstance(trace, go.Scatter):
+            # A stack of bars ends above the values of its parts.
+            return
+        name = getattr(trace, f"{letter}axis") or letter
+        values.setdefault(name, set()).update(_numbers(getattr(trace, letter)))
+    for name, found in values.items():
+        its_axis = drawn.layout[f"{letter}axis{name[1:]}"]
+        if len(found) == 1 and its_axis.range is None:
+            (value,) = found
+            its_axis.range = sorted((0.0, 1.05 * value or 1.0))
+
+
+def _numbers(values: Iterable[Any] | None) -> set[float]:
+    return {value for value in values or () if isinstance(value, int | float)}

@@ -26,8 +26,9 @@ class AttemptView:
     """An attempt as its row shows it."""
 
     row: queries.AttemptRow
-    num_steps: int
-    num_redone: int
+    num_steps: int | None
+    num_redone: int | None
+    """Both None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,11 @@ def run(request: Request, session: SessionDep, now: NowDep, run_id: str) -> Resp
         "run": found,
         "is_live": found.status == "running",
         "settings": grouped(found.config),
-        "attempts": _views(attempts, lineage)[-MOST_ROWS:],
+        "attempts": _views(attempts, lineage, is_measured=found.provenance == "measured")[-MOST_ROWS:],
         "num_attempts_left_out": max(0, len(attempts) - MOST_ROWS),
         "environments": _environments(attempts)[-MOST_ENVIRONMENTS:],
         "has_steps": bool(lineage),
+        "has_times": any((row.ended_at or row.last_seen_at) > row.started_at for row in attempts),
         "has_profile": queries.has_profile(session, run_id),
         "has_samples": queries.has_system_samples(session, run_id),
         "evaluations": evaluations[-MOST_ROWS:][::-1],
@@ -67,13 +69,20 @@ def run(request: Request, session: SessionDep, now: NowDep, run_id: str) -> Resp
     return page(request, "run.html", context)
 
 
-def _views(attempts: list[queries.AttemptRow], lineage: list[queries.AttemptSteps]) -> list[AttemptView]:
+def _views(
+    attempts: list[queries.AttemptRow], lineage: list[queries.AttemptSteps], *, is_measured: bool
+) -> list[AttemptView]:
     steps = {part.attempt: part for part in lineage}
     views = []
     for row in attempts:
         part = steps.get(row.attempt)
-        num_steps = part.last_step - part.first_step + 1 if part else 0
-        views.append(AttemptView(row, num_steps, part.num_redone if part else 0))
+        if part is not None:
+            views.append(AttemptView(row, part.last_step - part.first_step + 1, part.num_redone))
+        elif is_measured:
+            views.append(AttemptView(row, 0, 0))
+        else:
+            # Its end may state the step where its lines do not.
+            views.append(AttemptView(row, row.end_step and row.end_step - (row.start_step or 0), None))
     return views
 
 

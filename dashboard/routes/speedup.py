@@ -8,10 +8,11 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dashboard import labels
 from dashboard.pages import page
 from dashboard.routes.dependencies import SessionDep
 from db import statistics
-from db.queries import Comparison, Group, ScalingLaw, compare_all, scaling_laws, speedup_groups
+from db.queries import Comparison, Group, ScalingLaw, compare_all, distinctions, scaling_laws, speedup_groups
 from db.queries.comparison import PROVENANCES
 
 MOST_GROUPS = 40
@@ -41,6 +42,11 @@ class Section:
     lines: tuple[Line, ...]
     laws: tuple[ScalingLaw, ...]
 
+    @property
+    def has_several_references(self) -> bool:
+        """Whether a reference may be chosen in place of the others."""
+        return len({line.comparison.reference.key for line in self.lines if line.comparison.reference}) > 1
+
 
 @router.get("/speedup")
 def speedup(
@@ -53,6 +59,7 @@ def speedup(
     groups = speedup_groups(session, recipe or None)
     shown = shown_groups(groups, reference)
     context = {
+        "apart": distinctions(shown, labels.row),
         "sections": sections(compare_all(shown, reference, candidates=groups)),
         "num_left_out": len(groups) - len(shown),
         "recipe": recipe,

@@ -10,10 +10,11 @@ from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dashboard import labels
 from dashboard.pages import page
 from dashboard.routes.dependencies import SessionDep
 from db import statistics
-from db.queries import Group, StepSpeed, mfu, peak_flops_per_s, step_speed_of, throughput_groups
+from db.queries import Group, StepSpeed, distinctions, mfu, peak_flops_per_s, step_speed_of, throughput_groups
 from db.queries.speed import MOST_STEPS
 
 MOST_GROUPS = 40
@@ -65,6 +66,7 @@ def throughput(request: Request, session: SessionDep, query: Annotated[Throughpu
     found = shown_groups(session, query)
     context = {
         "lines": [line(group, step_speed_of(session, group.repeats[0].run_id)) for group in found.groups],
+        "apart": distinctions(found.groups, labels.row),
         "found": found,
         "query": query,
         "most_steps": MOST_STEPS,

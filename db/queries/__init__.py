@@ -9,6 +9,7 @@ from db.queries.details import (
     has_system_samples,
     system_samples_of,
 )
+from db.queries.distinctions import distinctions
 from db.queries.groups import Group, Repeat, Setting, speedup_groups, throughput_groups
 from db.queries.peaks import mfu, peak_flops_per_s
 from db.queries.predictions import PredictionPage, PredictionRow, Verdict, read_predictions
@@ -104,6 +105,7 @@ __all__ = [
     "default_reference",
     "device_parts",
     "device_shares",
+    "distinctions",
     "evaluations_of",
     "events_of",
     "file_in_run",

@@ -50,17 +50,33 @@ class Comparison:
     ratio: Ratio | None
     differences: tuple[Difference, ...]
 
+    @property
+    def unequal_work(self) -> str | None:
+        """In which the work is known to be unequal, as `4 against 10 steps`, the reference first; else None."""
+        return None if self.reference is None else _unequal_work(self.group, self.reference)
 
-def default_reference(groups: list[Group], recipe: str | None, provenance: str) -> Group | None:
-    """Return the one-device group: of the plainest strategy, then with most repeats, then the newest."""
-    candidates = [
-        group
-        for group in groups
-        if (group.setting.recipe, group.setting.provenance, group.setting.world_size) == (recipe, provenance, 1)
-    ]
+
+def default_reference(group: Group, candidates: list[Group]) -> Group | None:
+    """Return the one-device group of the same recipe and provenance that a group is compared with.
+
+    Of several, one of equal work; then of the plainest strategy, with most repeats, and the newest.
+
+    Args:
+        group: to be compared.
+        candidates: of any recipes and provenances, the group of the newest run first.
+    """
+    wanted = (group.setting.recipe, group.setting.provenance, 1)
     return min(
-        candidates,
-        key=lambda group: (group.setting.parallel not in {None, "none"}, -len(group.repeats)),
+        (
+            candidate
+            for candidate in candidates
+            if (candidate.setting.recipe, candidate.setting.provenance, candidate.setting.world_size) == wanted
+        ),
+        key=lambda candidate: (
+            not is_equal_work(group, candidate),
+            candidate.setting.parallel not in {None, "none"},
+            -len(candidate.repeats),
+        ),
         default=None,
     )
 
@@ -73,15 +89,14 @@ def compare_all(
     Args:
         groups: of any recipes and provenances.
         references: keys of groups that the reader chose; each serves all groups of its recipe. Without one, a
-            group is compared with the one-device group of its recipe and provenance.
+            group is compared with the one of `default_reference`.
         candidates: where references are looked for; the groups themselves when left out.
     """
     candidates = groups if candidates is None else candidates
     chosen = {group.setting.recipe: group for group in candidates if group.key in references}
     comparisons = []
     for group in groups:
-        recipe, provenance = group.setting.recipe, group.setting.provenance
-        reference = chosen.get(recipe) or default_reference(candidates, recipe, provenance)
+        reference = chosen.get(group.setting.recipe) or default_reference(group, candidates)
         comparisons.append(compare(group, reference))
     return comparisons
 
@@ -104,9 +119,29 @@ def is_equal_work(group: Group, reference: Group) -> bool:
     limits = ("max_train_features", "max_steps", "max_length", "doc_stride")
     if any(group.config.get(name) != reference.config.get(name) for name in limits):
         return False
+    # Where the steps are limited, the features that were seen go with the batch.
+    if group.config.get("max_steps") is not None and here.global_batch_size != there.global_batch_size:
+        return False
     if here.num_train_features is None and there.num_train_features is None:
         return here.recipe is not None and here.recipe == there.recipe
     return here.num_train_features == there.num_train_features
+
+
+def _unequal_work(group: Group, reference: Group) -> str | None:
+    here, there = group.setting, reference.setting
+    pairs: list[tuple[str, Any, Any]] = []
+    if "max_steps" in group.config and "max_steps" in reference.config:
+        limits = reference.config["max_steps"], group.config["max_steps"]
+        if limits != (None, None):
+            first, second = ("all" if limit is None else limit for limit in limits)
+            pairs.append(("steps", first, second))
+            pairs.append(("features a step", there.global_batch_size, here.global_batch_size))
+    pairs.append(("features", there.num_train_features, here.num_train_features))
+    pairs.append(("epochs", there.num_epochs, here.num_epochs))
+    for what, first, second in pairs:
+        if first is not None and second is not None and first != second:
+            return f"{_shown(first)} against {_shown(second)} {what}"
+    return None
 
 
 def _ratio(group: Group, reference: Group) -> Ratio | None:
@@ -192,7 +227,16 @@ def _versions(group: Group, name: str) -> str:
 def _config_pairs(group: Group, reference: Group) -> list[tuple[str, Any, Any]]:
     """Return the other settings that both sides recorded."""
     names = (group.config.keys() & reference.config.keys()) - _NOT_SETTINGS - _NAMED_APART
-    return [(name, reference.config[name], group.config[name]) for name in sorted(names)]
+    return [(name, setting_text(reference.config[name]), setting_text(group.config[name])) for name in sorted(names)]
+
+
+def setting_text(value: Any) -> str:
+    """Return a recorded setting; one that is null was left to its default, which is not unknown.
+
+    >>> setting_text(None), setting_text(0.1), setting_text(10_000)
+    ('not set', '0.1', '10,000')
+    """
+    return "not set" if value is None else _shown(value)
 
 
 def _shown(value: Any) -> str:

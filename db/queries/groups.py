@@ -1,5 +1,6 @@
 """Repeats of one configuration, put together; nothing of one provenance ever joins another."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -13,6 +14,8 @@ MOST_RUNS = 5_000
 """Only the newest so many runs are compared; a larger record is asked for one recipe at a time."""
 
 Measure = Literal["wall_clock_s", "samples_per_s"]
+
+_MEDIAN_OF = re.compile(r"median of \d{1,6}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,14 @@ class Group:
         """Repeats that took more than one attempt: their wall clock holds waits and redone steps."""
         return sum(repeat.num_attempts > 1 for repeat in self.repeats)
 
+    @property
+    def as_reported(self) -> str | None:
+        """What a reported figure stands for, as far as its name says it; None where runs are counted here."""
+        if self.setting.provenance != "reported":
+            return None
+        median = _MEDIAN_OF.search(self.repeats[0].name or "")
+        return "as reported" if median is None else f"{median[0]}, as reported"
+
     def values_of(self, measure: str) -> list[float]:
         """Return the known values of a field over the repeats, in their order."""
         return [value for repeat in self.repeats if (value := getattr(repeat, measure)) is not None]
@@ -79,8 +90,8 @@ def speedup_groups(session: Session, recipe: str | None = None, provenance: str 
 
 
 def throughput_groups(session: Session, recipe: str | None = None, provenance: str | None = None) -> list[Group]:
-    """Return the groups of runs with a throughput, finished or not, the group of the newest run first."""
-    return _groups(session, [Run.samples_per_s > 0, *_asked(recipe, provenance)])
+    """Return the groups of finished runs that have a throughput, the group of the newest run first."""
+    return _groups(session, [Run.status == "finished", Run.samples_per_s > 0, *_asked(recipe, provenance)])
 
 
 def _asked(recipe: str | None, provenance: str | None) -> list[ColumnElement[bool]]:

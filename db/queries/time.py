@@ -13,7 +13,8 @@ from db.queries.steps import lineage_of
 def time_shares(session: Session, run_id: str, attempts: list[AttemptRow]) -> list[TimeShare]:
     """Return the seconds of each kind of work from the first start to the last end; ``other`` is the rest.
 
-    Times are those of the first node. Checkpoints count with the time that they blocked training.
+    Times are those of the first node. Checkpoints count with the time that they blocked training. Empty where no
+    time passed between start and end, as for figures that others report, or where no kind of work has a time.
     """
     if not attempts:
         return []
@@ -30,6 +31,8 @@ def time_shares(session: Session, run_id: str, attempts: list[AttemptRow]) -> li
         TimeShare("waits", _waits(attempts)),
     ]
     whole_s = _end(attempts[-1]) - attempts[0].started_at
+    if whole_s <= 0 or not any(share.seconds for share in known):
+        return []
     rest = TimeShare("other", max(0.0, whole_s - sum(share.seconds for share in known)))
     return [share for share in [*known, rest] if share.seconds > 0]
 

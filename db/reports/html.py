@@ -5,7 +5,7 @@ from html import escape
 from db.reports.cells import moment, text
 from db.reports.charts import Line, Strip, line_chart, strip_chart
 from db.reports.gather import Report
-from db.reports.tables import Table, configuration, devices, group_names, runs_table, speedup_table
+from db.reports.tables import Table, devices, group_configurations, group_names, runs_table, speedup_table
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2330;--soft:#5d6778;--line:#dde2ea;--ground:#fff;--accent:#1f6feb;--mark:#c2410c}
@@ -52,13 +52,15 @@ def _speedup(report: Report) -> str:
 
 def _wall_clocks(report: Report) -> str:
     """Return a chart for each recipe: wall clocks of other work do not belong on one axis."""
-    names = group_names(report.comparisons)
+    names, configurations = group_names(report.comparisons), group_configurations(report.comparisons)
     strips: dict[str | None, list[Strip]] = {}
     for comparison in report.comparisons:
         group = comparison.group
         setting = group.setting
         where = devices(setting.world_size, setting.num_nodes, setting.device_name)
-        strip = Strip(f"{names[group.key]} {configuration(group)}, {where}", tuple(group.values_of("wall_clock_s")))
+        strip = Strip(
+            f"{names[group.key]} {configurations[group.key]}, {where}", tuple(group.values_of("wall_clock_s"))
+        )
         strips.setdefault(setting.recipe, []).append(strip)
     return "".join(
         f"<h2>Wall clock of every run{'' if recipe is None else f', {escape(text(recipe))}'}</h2>\n"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from db import statistics
-from db.queries import Comparison, Group, RunRow
+from db.queries import Comparison, Group, RunRow, distinctions
 from db.reports.cells import UNKNOWN, interval, moment, number, significant, text
 from db.statistics import LEAST_FOR_MEDIAN_INTERVAL
 
@@ -75,8 +75,8 @@ def runs_table(rows: Sequence[RunRow], num_matching: int) -> Table:
 
 def speedup_table(comparisons: Sequence[Comparison]) -> Table:
     """Return one line a group of repeats, with its reference by number and both absolute medians in the table."""
-    names = group_names(comparisons)
-    rows = tuple(_group_cells(comparison, names) for comparison in comparisons)
+    names, configurations = group_names(comparisons), group_configurations(comparisons)
+    rows = tuple(_group_cells(comparison, names, configurations) for comparison in comparisons)
     notes = [
         "speedup: median wall clock of the reference over that of the group, at equal work; throughput ratio: "
         "features a second of the group over those of the reference, where the work is not equal or a wall clock "
@@ -96,12 +96,24 @@ def group_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
     return {key: f"G{number_}" for number_, key in enumerate(dict.fromkeys(keys), start=1)}
 
 
-def configuration(group: Group) -> str:
-    """Return what a group ran, in short; a single run goes by its name, which may say what else it stands for."""
+def group_configurations(comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """Return what each group ran, in short, by its key; settings are added where it takes them to tell groups apart."""
+    groups = [comparison.group for comparison in comparisons]
+    apart = distinctions(
+        groups,
+        lambda group: (
+            _configuration(group),
+            group.setting.provenance,
+            group.setting.world_size,
+            group.setting.num_nodes,
+            group.setting.device_name,
+        ),
+    )
+    return {group.key: ", ".join((_configuration(group), *map(text, apart[group.key]))) for group in groups}
+
+
+def _configuration(group: Group) -> str:
     setting = group.setting
-    name = group.repeats[0].name if len(group.repeats) == 1 else None
-    if name is not None:
-        return text(name)
     words = [setting.recipe or setting.model, setting.parallel, setting.precision]
     batch = None if setting.global_batch_size is None else f"batch {setting.global_batch_size:,}"
     return ", ".join(text(word) for word in (*words, batch) if word) or UNKNOWN
@@ -139,15 +151,16 @@ def _run_cells(row: RunRow) -> tuple[str, ...]:
     )
 
 
-def _group_cells(comparison: Comparison, names: dict[str, str]) -> tuple[str, ...]:
+def _group_cells(comparison: Comparison, names: dict[str, str], configurations: dict[str, str]) -> tuple[str, ...]:
     group, reference = comparison.group, comparison.reference
     setting, walls, rates = group.setting, group.values_of("wall_clock_s"), group.values_of("samples_per_s")
     of_median = statistics.median_interval(walls) if walls else None
+    name = group.repeats[0].name if len(group.repeats) == 1 else None
     return (
         names[group.key],
-        configuration(group),
+        configurations[group.key] + (f" ({text(name)})" if name else ""),
         devices(setting.world_size, setting.num_nodes, setting.device_name),
-        str(len(group.repeats)),
+        group.as_reported or str(len(group.repeats)),
         number(statistics.median(walls), 1) if walls else UNKNOWN,
         UNKNOWN if reference is None else names[reference.key],
         *_ratio_cells(comparison),
@@ -162,7 +175,8 @@ def _ratio_cells(comparison: Comparison) -> tuple[str, str, str, str, str]:
     ratio = comparison.ratio
     if ratio is None:
         is_reference = comparison.reference is not None and comparison.reference.key == comparison.group.key
-        return UNKNOWN, UNKNOWN, "reference" if is_reference else UNKNOWN, UNKNOWN, UNKNOWN
+        why = comparison.unequal_work and f"none: {comparison.unequal_work}, not equal work"
+        return UNKNOWN, UNKNOWN, "reference" if is_reference else why or UNKNOWN, UNKNOWN, UNKNOWN
     kind = ratio.kind.replace("_", " ")
     return (
         number(ratio.value),

@@ -72,7 +72,7 @@ def _host(host: HostActivity, span_us: float) -> list[str]:
     lines = [
         f"Host: {_counted(host.num_threads, 'thread')}",
         _part("in operators", host.busy_us, span_us),
-        f"    summed over threads{_milliseconds(host.operator_us)}",
+        f"    summed over threads {_milliseconds(host.operator_us)}",
     ]
     if host.communication_us:
         lines += [

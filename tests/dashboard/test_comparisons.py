@@ -59,3 +59,49 @@ def test_scaling_law_needs_four_sizes(lab: TestClient, tmp_path: Path) -> None:
     assert "DDP at 1, 2, 4, 8" in law
     assert "16 GPUs" in law
     assert len(re.findall(r"[\d.]+ to [\d.]+</td>", law)) == 1
+
+
+def test_rows_that_differ_in_a_setting_only_are_told_apart(tmp_path: Path) -> None:
+    for number, max_steps in enumerate((7, 10)):
+        life = Life(1, max_steps, NOW - 9_000 + 100 * number)
+        settings = {"max_steps": max_steps, "dropout": None}
+        spec = RunSpec(ulid(number), (life,), parallel="none", num_steps=max_steps, settings=settings)
+        write_run(tmp_path / "runs", spec)
+    spec = RunSpec(ulid(9), (Life(1, 10, NOW),), world_size=2, num_steps=10, settings=settings)
+    write_run(tmp_path / "runs", spec)
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        page = client.get("/speedup?recipe=squad").text
+        rates = client.get("/throughput").text
+        (chart,) = re.findall(r'data-figure="([^"]+)"', page)
+        labels = client.get(chart.replace("&amp;", "&")).json()["layout"]["yaxis"]["ticktext"]
+    rows = page[page.index("<tbody>") : page.index("</tbody>")]
+    assert re.findall(r'apart">(.*?)</span>', rows).count("max_<wbr>steps 7") == 1
+    assert "max_<wbr>steps 7" in rates
+    assert labels[:2] == ["single process, 1 GPU<br>max_steps 10", "single process, 1 GPU<br>max_steps 7"]
+    assert rows.count("compare with this") == len(labels)
+    two = rows[rows.index("DDP, 2 GPUs") :]
+    assert "max_<wbr>steps 10" in two
+    assert "speedup, strong" in two
+
+
+def test_row_of_unequal_work_says_so_and_a_row_alone_names_the_command(tmp_path: Path) -> None:
+    one = RunSpec(ulid(1), (Life(1, 4, NOW - 900),), parallel="none", num_steps=4, settings={"max_steps": 4})
+    two = RunSpec(ulid(2), (Life(1, 10, NOW - 500),), world_size=2, num_steps=10, settings={"max_steps": 10})
+    alone = RunSpec(ulid(3), (Life(1, 10, NOW - 100),), world_size=2, num_steps=10, recipe="a; b")
+    for spec in (one, two, alone):
+        write_run(tmp_path / "runs", spec)
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        page = client.get("/speedup").text
+    assert "4 against 10 steps: not equal work, and a throughput is missing" in page
+    command = "torchx run -s local_cwd components/train.py:baseline -- --recipe"
+    assert page.count(f"{command} &#39;a; b&#39;") == 1
+    assert page.count(command) == 1
+
+
+def test_reported_rows_say_what_they_are_of(lab: TestClient) -> None:
+    page = lab.get("/speedup?recipe=distributed-10k").text
+    assert page.count(">median of 5, as reported</a>") == 6
+    assert "12 min 59 s, median of 5, as reported" in page
+    assert ">as reported</a>" in lab.get("/throughput").text

@@ -21,7 +21,7 @@ def test_run_shows_every_attempt_of_a_killed_run(lab: TestClient) -> None:
 
 def test_run_shows_configuration_environment_and_what_it_left(lab: TestClient) -> None:
     page = lab.get(f"/runs/{KILLED}").text
-    for part in ("learning_rate", "4e-05", "node01", "128 GiB", "580.95.05", "4f2c9d1e8b7a", "2.13.0"):
+    for part in ("learning_<wbr>rate", "4e-05", "node01", "128 GiB", "580.95.05", "4f2c9d1e8b7a", "2.13.0"):
         assert part in page
     assert "checkpoints/step-00000200" in page
     assert "went on from step 160" in page
@@ -44,6 +44,24 @@ def test_reported_run_says_that_it_was_not_measured_here(lab: TestClient) -> Non
     page = lab.get("/runs/reported-baseline-10k").text
     assert "not measured here" in page
     assert "No step of this run is recorded" in page
+
+
+def test_reported_run_shows_only_what_is_known(lab: TestClient) -> None:
+    page = lab.get("/runs/reported-squad").text
+    assert 'id="time"' not in page
+    assert "imeline" not in page
+    assert "13 min" in page
+    attempts = page[page.index('id="attempts"') : page.index('id="configuration"')]
+    assert re.search(r'<td class="number">7,378</td>\s*<td class="number">\u2013</td>', attempts)
+    assert "UTC" not in attempts
+    assert "created" not in page
+    unknown = lab.get("/runs/reported-distributed-10k-ddp-1n2g").text
+    assert re.search(r'<td class="number">\u2013</td>\s*<td class="number">\u2013</td>', unknown)
+
+
+def test_setting_that_is_null_is_shown_as_not_set(lab: TestClient) -> None:
+    page = lab.get(f"/runs/{KILLED}").text
+    assert re.search(r"max_<wbr>steps</th><td>not set<", page)
 
 
 def test_every_setting_is_shown_once() -> None:

@@ -30,6 +30,15 @@ def test_runs_are_filtered_by_the_form(lab: TestClient) -> None:
     assert '<option value="failed" selected>' in page
 
 
+def test_reported_rows_are_explained_and_can_be_hidden(lab: TestClient) -> None:
+    page = lab.get("/runs?sort=wall_clock_s").text
+    (address,) = re.findall(r'figures of earlier projects.*?href="([^"]+)"', page)
+    assert len(re.findall(r'data-label="Created" class="nowrap"><span class="muted">reported<', page)) == 8
+    measured = lab.get(address.replace("&amp;", "&")).text
+    assert "badge-reported" not in measured
+    assert "figures of earlier projects" not in measured
+
+
 def test_headings_turn_the_order_over(lab: TestClient) -> None:
     page = lab.get("/runs?sort=f1&status=finished").text
     assert re.search(r'aria-sort="descending"><a href="/runs\?status=finished&amp;sort=f1&amp;direction=asc">F1', page)

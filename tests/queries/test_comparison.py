@@ -133,7 +133,51 @@ def test_reference_is_the_one_device_group_of_the_same_provenance() -> None:
     assert references[TWO.key] is ONE
     assert references[reported.key] is reported
     assert references[ONE.key] is ONE
-    assert queries.default_reference([TWO], "squad", "measured") is None
+    assert queries.default_reference(TWO, [TWO]) is None
+
+
+def limited(found: queries.Group, max_steps: int | None) -> queries.Group:
+    """Return the group with another limit of its steps."""
+    return replace(found, key=f"{found.key}-{max_steps}", config={**found.config, "max_steps": max_steps})
+
+
+def test_reference_of_equal_work_comes_before_the_plainer_and_the_more_repeated() -> None:
+    ddp_one = limited(group(replace(PLAIN, run_id="ddp", parallel="ddp"), (101.0,)), 10)
+    four, more = limited(ONE, 4), limited(replace(ONE, repeats=ONE.repeats[:1]), 7)
+    groups = [more, four, limited(TWO, 10), ddp_one]
+    references = {comparison.group.key: comparison.reference for comparison in queries.compare_all(groups)}
+    assert references[groups[2].key] is ddp_one
+    assert references[four.key] is four
+    # Where none is of equal work, the most repeated of the plainest serves.
+    assert queries.default_reference(limited(TWO, 20), groups) is four
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [
+        (limited(TWO, 10), "4 against 10 steps"),
+        (limited(TWO, None), "4 against all steps"),
+        (limited(replace(TWO, setting=replace(TWO.setting, global_batch_size=48)), 4), "24 against 48 features a step"),
+        (
+            limited(replace(TWO, setting=replace(TWO.setting, num_train_features=2000)), 4),
+            "1,000 against 2,000 features",
+        ),
+        (limited(replace(TWO, setting=replace(TWO.setting, num_epochs=3.0)), 4), "2 against 3 epochs"),
+        (limited(replace(TWO, setting=replace(TWO.setting, num_epochs=None)), 4), None),
+        (TWO, None),
+        (limited(TWO, 4), None),
+    ],
+)
+def test_work_that_is_known_to_be_unequal_is_said_to_be(here: queries.Group, said: str | None) -> None:
+    four = limited(ONE, 4)
+    assert queries.compare(here, four).unequal_work == said
+    assert said is None or not is_equal_work(here, four)
+
+
+def test_setting_that_is_null_is_not_set_rather_than_unknown() -> None:
+    here, there = (replace(TWO, config={"dropout": None}), replace(ONE, config={"dropout": 0}))
+    (difference,) = queries.compare(here, there).differences
+    assert (difference.what, difference.reference, difference.here) == ("dropout", "0", "not set")
 
 
 def test_chosen_reference_serves_its_recipe_only() -> None:

@@ -30,12 +30,20 @@ def test_groups_join_repeats_and_part_provenances(engine: Engine, tmp_path: Path
         assert queries.speedup_groups(session, recipe="squad", provenance="imported") == groups[:1]
 
 
-def test_unfinished_runs_have_a_throughput_and_no_speedup(session: Session) -> None:
+def test_unfinished_runs_are_no_repeats(session: Session) -> None:
     def runs_in(groups: list[queries.Group]) -> set[str]:
         return {repeat.run_id for group in groups for repeat in group.repeats}
 
     assert RUNNING.run_id not in runs_in(queries.speedup_groups(session))
-    assert RUNNING.run_id in runs_in(queries.throughput_groups(session))
+    assert RUNNING.run_id not in runs_in(queries.throughput_groups(session))
+    assert PLAIN.run_id in runs_in(queries.throughput_groups(session))
+
+
+def test_reported_figures_stand_for_what_their_names_say(session: Session) -> None:
+    said = {group.repeats[0].run_id: group.as_reported for group in queries.speedup_groups(session)}
+    assert said["reported-distributed-10k-ddp-1n2g"] == "median of 5, as reported"
+    assert said["reported-squad"] == "as reported"
+    assert said[PLAIN.run_id] is None
 
 
 def test_reported_figures_give_the_known_speedups(session: Session) -> None:
