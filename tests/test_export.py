@@ -27,7 +27,7 @@ def export(topology: Topology, source: Path, target: Path, parallel: Parallel, *
         for parameter in model.parameters():
             parameter.add_(1.0)
     try:
-        save_pretrained(model, bare, AutoTokenizer.from_pretrained(source), target, topology)  # type: ignore[arg-type]
+        save_pretrained(model, bare, AutoTokenizer.from_pretrained(source), target, topology)
     except CheckpointError as error:
         return str(error)
     return "exported"
