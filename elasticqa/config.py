@@ -58,7 +58,7 @@ class TrainConfig:
     cuda_graphs: bool | None = None
     """Replay whole steps as CUDA graphs; unset: where it pays (flash kernel, not FSDP)."""
     kernels: bool = False
-    """Compute the encoder's layers with kernels of ours in place of compiling them (BERT family, not FSDP)."""
+    """Experimental, not yet proven on whole runs: layers by Triton kernels instead of compiling (BERT, not FSDP)."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more work."""
     epochs: int = 1
@@ -193,7 +193,8 @@ def _check(field: str, value: object) -> None:
         raise ConfigError(f"{field} has a part of over {_MOST_PATH_PART_BYTES} bytes; {_flag(field)} sets it")
     if field not in _LEAST or not isinstance(value, int | float):
         return
-    most = _MOST.get(field, _MOST_OF_OTHERS)
+    # Of whole numbers first: the conversion of a huge one to a float fails.
+    most = _MOST.get(field, _MOST_OF_OTHERS if isinstance(value, int) else math.inf)
     if isinstance(value, int) and value > most:
         raise ConfigError(f"{field} is too large: at most {most}; {_flag(field)} sets it")
     if not math.isfinite(value):
