@@ -20,6 +20,12 @@ TIMEOUT_S = 200.0
 SCRIPT = Path(__file__).with_name("cluster.sh")
 
 
+# Every other word, such as CONFIGURING or REQUEUED, is one of a job that goes on.
+ENDED = frozenset(
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+)
+
+
 def until(happens: Callable[[], T | None], what: str, timeout_s: float = TIMEOUT_S) -> T:
     """Return the first true value of ``happens``; fail where none comes in time."""
     deadline = time.monotonic() + timeout_s
@@ -87,8 +93,8 @@ class Lab:
 
     def wait(self, job: str, state: str = "COMPLETED") -> None:
         """Wait until a job has ended in that state."""
-        until(lambda: self.state(job) not in ("PENDING", "RUNNING", "COMPLETING"), f"the end of job {job}")
-        assert self.state(job) == state, self.logs(job)
+        ended = until(lambda: self.state(job) in ENDED and self.state(job), f"the end of job {job}")
+        assert ended == state, f"{ended}\n{self.logs(job)}"
 
     def power(self, node: str, *, on: bool) -> None:
         """Cut the power of a node, or give it back and wait until Slurm uses it again."""
@@ -96,8 +102,11 @@ class Lab:
         if on:
             until(lambda: node in self.out("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"), node)
 
-    def start(self, job: str, when: str = "now") -> None:
-        """Start a requeued job, which Slurm would let wait for two minutes."""
+    def start(self, job: str, when: str = "now+5") -> None:
+        """Start a requeued job, which Slurm would let wait for two minutes.
+
+        Not at once: in the second of its requeue the nodes still refuse it ("Job credential revoked").
+        """
         until(lambda: self.state(job) == "PENDING", f"job {job} waits again")
         until(
             lambda: self.run("scontrol", "update", f"JobId={job}", f"StartTime={when}").returncode == 0,
