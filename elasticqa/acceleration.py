@@ -10,13 +10,17 @@ from torch import nn
 from elasticqa.attention import has_flash
 from elasticqa.config import Precision, TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.model import ModelSpec, encoder_layers
+from elasticqa.model import ModelSpec, QuestionAnswerer, encoder_layers
 from elasticqa.packed_kernel import has_kernel
 from elasticqa.parallel import DTYPES
 from elasticqa.topology import Topology
 
 WORTHWHILE_STEPS = 500
 """Steps from which on compiling, some tens of seconds without a warm cache, is paid back."""
+
+
+_SMALL_SHARE = 0.1
+"""Of a GPU's memory: gathered weights that take less may stay from the forward to the backward pass."""
 
 
 @dataclass(frozen=True)
@@ -27,47 +31,65 @@ class Acceleration:
     is_compiled: bool
     is_captured: bool
     is_fused: bool
+    is_resharded: bool
+    """FSDP frees gathered weights until the backward pass."""
 
 
 def accelerate(
-    config: TrainConfig, topology: Topology, spec: ModelSpec, precision: Precision, num_steps: int
+    config: TrainConfig, topology: Topology, answerer: QuestionAnswerer, precision: Precision, num_steps: int
 ) -> Acceleration:
     """Return the shortcuts that were asked for, or those that pay.
 
     Args:
         config: of the run.
         topology: of this attempt.
-        spec: of the model.
+        answerer: the model, wrapped or not.
         precision: in use.
         num_steps: of the run.
 
     Raises:
         ConfigError: what was asked for does not fit the device, the model or the strategy.
     """
-    dtype = DTYPES[precision]
+    dtype, spec = DTYPES[precision], answerer.spec
     attention = "padded"
     if spec.is_packed:
         is_flash = config.attention != "sdpa" and has_flash(topology.device, dtype)
         attention = "flash" if is_flash else "sdpa"
-    obstacle = _not_captured(config, topology, spec)
+    is_resharded = _is_resharded(config, topology, answerer.num_parameters * dtype.itemsize)
+    has_kernels = attention == "flash" and has_kernel(topology.device, dtype, spec.head_size)
+    obstacle = _not_captured(config, topology, spec, is_resharded=is_resharded)
     if config.cuda_graphs and obstacle is not None:
         raise ConfigError(f"cuda_graphs=True does not fit {obstacle}; leave --cuda-graphs out, or change that")
     pays = attention == "flash" and obstacle is None
     is_captured = pays if config.cuda_graphs is None else config.cuda_graphs
     if config.kernels:
-        _check_kernels(config, attention == "flash" and has_kernel(topology.device, dtype, spec.head_size))
-    pays = attention == "flash" and not config.kernels and num_steps >= WORTHWHILE_STEPS
+        _check_kernels(config, has_kernels)
+    # Without a capture starting so many kernels from the host takes longer than they do.
+    pays = is_captured and has_kernels and config.parallel != "fsdp" and not config.compile
+    is_fused = pays if config.kernels is None else config.kernels
+    pays = attention == "flash" and not is_fused and num_steps >= WORTHWHILE_STEPS
     is_compiled = pays if config.compile is None else config.compile
-    return Acceleration(attention, is_compiled=is_compiled, is_captured=is_captured, is_fused=config.kernels)
+    return Acceleration(
+        attention, is_compiled=is_compiled, is_captured=is_captured, is_fused=is_fused, is_resharded=is_resharded
+    )
 
 
-def _not_captured(config: TrainConfig, topology: Topology, spec: ModelSpec) -> str | None:
+def _is_resharded(config: TrainConfig, topology: Topology, num_bytes: int) -> bool:
+    """Whether FSDP frees weights, of so many bytes when gathered, between forward and backward pass."""
+    if config.parallel != "fsdp":
+        return False
+    if config.reshard is not None or topology.device.type != "cuda":
+        return config.reshard is not False
+    return num_bytes > _SMALL_SHARE * torch.cuda.get_device_properties(topology.device).total_memory
+
+
+def _not_captured(config: TrainConfig, topology: Topology, spec: ModelSpec, *, is_resharded: bool) -> str | None:
     if topology.device.type != "cuda":
         return "a CPU"
     if not spec.is_packed:
         return f"padded attention (model type {spec.model_type!r}, --attention {config.attention})"
-    if config.parallel == "fsdp":
-        return "--parallel fsdp: it gathers parameters anew in every step"
+    if is_resharded:
+        return "--parallel fsdp with --reshard: it gathers weights anew for the backward pass"
     if config.activation_checkpointing:
         return "--activation-checkpointing: it reads the random state, which a capture forbids"
     return None

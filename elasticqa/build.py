@@ -107,12 +107,12 @@ def build_engine(
         ConfigError: precision, parallelism or what was asked for to be faster do not fit the devices.
     """
     precision = resolve_precision(config.precision, topology.device)
-    acceleration = accelerate(config, topology, answerer.spec, precision, plan.num_steps)
+    acceleration = accelerate(config, topology, answerer, precision, plan.num_steps)
     if acceleration.is_captured:
         # A capture needs a stream of its own. Here it is the stream of everything from the wrapping on: DDP's hooks
         # stay on the stream that they were made on.
         stack.enter_context(torch.cuda.stream(torch.cuda.Stream(topology.device)))
-    model = wrap(answerer, config.parallel, topology, precision)
+    model = wrap(answerer, config.parallel, topology, precision, is_resharded=acceleration.is_resharded)
     if acceleration.is_compiled:
         compile_layers(model, home() / "cache" / "compiled")
     if acceleration.is_fused:
@@ -177,7 +177,7 @@ def setup_facts(
 ) -> dict[str, Any]:
     """Return the journal's `setup` line."""
     acceleration = accelerate(
-        trainer.config, trainer.topology, answerer.spec, trainer.engine.precision, trainer.plan.num_steps
+        trainer.config, trainer.topology, answerer, trainer.engine.precision, trainer.plan.num_steps
     )
     return {
         "dataset": task.facts,
@@ -196,5 +196,6 @@ def setup_facts(
         "is_compiled": acceleration.is_compiled,
         "is_captured": acceleration.is_captured,
         "is_fused": acceleration.is_fused,
+        "is_resharded": acceleration.is_resharded,
         "setup_time_s": time.time() - attempt.started_at,
     }

@@ -22,6 +22,7 @@ HARMLESS_FIELDS = frozenset(
         "compile",
         "cuda_graphs",
         "kernels",
+        "reshard",
     }
 )
 """Fields that may change on resume: they do not alter what is learned from which features."""
@@ -54,11 +55,13 @@ class TrainConfig:
     attention: Attention = "auto"
     """`packed` removes padding (BERT family); `sdpa` too, without the flash kernel; `auto` packs where it can."""
     compile: bool | None = None
-    """Compile the encoder's layers; unset: where it pays (flash kernel, at least 500 steps)."""
+    """Compile the encoder's layers; unset: where it pays (flash kernel, no kernels of ours, at least 500 steps)."""
     cuda_graphs: bool | None = None
-    """Replay whole steps as CUDA graphs; unset: where it pays (flash kernel, not FSDP)."""
-    kernels: bool = False
-    """Experimental, not yet proven on whole runs: layers by Triton kernels instead of compiling (BERT, not FSDP)."""
+    """Replay whole steps as CUDA graphs; unset: where it pays (flash kernel, FSDP only with `reshard` off)."""
+    kernels: bool | None = None
+    """Compute layers and update by kernels of ours, which need no compiling; unset: with CUDA graphs (not FSDP)."""
+    reshard: bool | None = None
+    """FSDP: free gathered weights until the backward pass; unset: not where they take under a tenth of a GPU."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more work."""
     epochs: int = 1

@@ -12,7 +12,7 @@ from transformers.activations import GELUActivation
 from elasticqa.batching import MicroBatch
 from elasticqa.layer_kernels import gelu, linear, residual_norm
 from elasticqa.model import encoder_layers
-from elasticqa.packed_kernel import attention
+from elasticqa.packed_kernel import attention, draw_seeds
 
 
 class HalfWeights:
@@ -37,6 +37,28 @@ class HalfWeights:
         torch._foreach_copy_(self._halves, self._parameters)
 
 
+class Seeds:
+    """What the dropouts of a forward pass follow from, drawn all at once before it: a draw each is a kernel each."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._drawn: Tensor | None = None
+
+    def place(self) -> Callable[[], Tensor]:
+        """Return what gives one dropout its seed, (1,) int32, of the forward pass under way."""
+        place = self._count
+        self._count += 1
+        return lambda: self._of(place)
+
+    def _of(self, place: int) -> Tensor:
+        assert self._drawn is not None
+        return self._drawn[place : place + 1]
+
+    def draw(self, model: nn.Module, _: Any) -> None:
+        """Draw those of the forward pass that begins."""
+        self._drawn = draw_seeds(self._count, next(model.parameters()).device)
+
+
 def fuse(model: nn.Module, dtype: torch.dtype) -> None:
     """Exchange how the encoder's layers are computed, in place.
 
@@ -46,22 +68,23 @@ def fuse(model: nn.Module, dtype: torch.dtype) -> None:
         model: of a packable type, on a device that has the kernel of `packed_kernel`; replicated, not sharded.
         dtype: of the computation.
     """
-    halves = HalfWeights(dtype)
+    halves, seeds = HalfWeights(dtype), Seeds()
     for layer in encoder_layers(model):
         for module in layer.modules():
-            if (forward := _forward_of(module, halves)) is not None:
+            if (forward := _forward_of(module, halves, seeds)) is not None:
                 module.forward = MethodType(forward, module)
     model.register_forward_pre_hook(halves.refresh)
+    model.register_forward_pre_hook(seeds.draw)
 
 
-def _forward_of(module: Any, halves: HalfWeights) -> Callable[..., Any] | None:
+def _forward_of(module: Any, halves: HalfWeights, seeds: Seeds) -> Callable[..., Any] | None:
     """Return what computes a module from now on, or None if it stays as it is."""
     if _has(module, "query", "key", "value", "attention_head_size"):
         parts = (module.query, module.key, module.value)
         weight, bias = ([getattr(part, name) for part in parts] for name in ("weight", "bias"))
-        return partial(_attend, halves.joined(weight), halves.joined(bias), [*weight, *bias])
+        return partial(_attend, (halves.joined(weight), halves.joined(bias)), [*weight, *bias], seeds.place())
     if _has(module, "dense", "dropout", "LayerNorm"):
-        return partial(_finish, halves.joined([module.dense.weight]))
+        return partial(_finish, halves.joined([module.dense.weight]), seeds.place())
     if isinstance(getattr(module, "intermediate_act_fn", None), GELUActivation):
         return partial(_expand, halves.joined([module.dense.weight]))
     return None
@@ -72,9 +95,9 @@ def _has(module: nn.Module, *names: str) -> bool:
 
 
 def _attend(
-    half_weight: Tensor,
-    half_bias: Tensor,
+    half: tuple[Tensor, Tensor],
     parameters: list[Tensor],
+    seed: Callable[[], Tensor],
     module: Any,
     hidden_states: Tensor,
     *_: Any,
@@ -82,11 +105,11 @@ def _attend(
     **__: Any,
 ) -> tuple[Tensor, None]:
     """Do what a self-attention does, with one product for query, key and value."""
-    rows = hidden_states.flatten(0, 1).to(half_weight.dtype)
+    rows = hidden_states.flatten(0, 1).to(half[0].dtype)
     size = module.attention_head_size
-    packed = linear(rows, half_weight, half_bias, *parameters).view(-1, 3, module.num_attention_heads, size)
+    packed = linear(rows, *half, *parameters).view(-1, 3, module.num_attention_heads, size)
     dropout = module.dropout.p if module.training else 0.0
-    output = attention(packed, packing.cu_lengths, packing.max_length, dropout, size**-0.5)
+    output = attention(packed, packing.cu_lengths, packing.max_length, dropout, size**-0.5, seed())
     return output.view(hidden_states.shape), None
 
 
@@ -96,9 +119,12 @@ def _expand(half_weight: Tensor, module: Any, hidden_states: Tensor) -> Tensor:
     return gelu(values, module.dense.bias)[None]
 
 
-def _finish(half_weight: Tensor, module: Any, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
+def _finish(
+    half_weight: Tensor, seed: Callable[[], Tensor], module: Any, hidden_states: Tensor, input_tensor: Tensor
+) -> Tensor:
     """Do what the output of attention or of the feed-forward network does: project, drop, add, normalize."""
     values = linear(hidden_states.flatten(0, 1), half_weight, None, module.dense.weight)
     residual = input_tensor.flatten(0, 1).to(values.dtype)
     dropout = module.dropout.p if module.training else 0.0
-    return residual_norm(values, module.dense.bias, residual, module.LayerNorm, dropout)[None]
+    drawn = seed() if dropout > 0 else None
+    return residual_norm(values, module.dense.bias, residual, module.LayerNorm, dropout, drawn)[None]

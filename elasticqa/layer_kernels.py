@@ -16,10 +16,15 @@ _GELU: Any = importlib.import_module("elasticqa.kernels.gelu") if _HAS_TRITON el
 _NORM: Any = importlib.import_module("elasticqa.kernels.residual_norm") if _HAS_TRITON else None
 _SUMS: Any = importlib.import_module("elasticqa.kernels.sums") if _HAS_TRITON else None
 
-_ROWS, _COLUMNS, _ROW_PROGRAMS = 8, 256, 64
-"""Of a block of a large matrix, and how many programs share its rows where they sum them."""
-_NORM_PROGRAMS = 264
-"""Two for each of a Hopper GPU's processors; each keeps sums of its rows."""
+# The fastest on an H200 at 4,096 and at 16,384 rows of BERT-base; benchmarks/README.md has what others took.
+_COLUMNS = 512
+"""Of a block of a large matrix."""
+_GELU_ROWS, _GELU_PROGRAMS, _GELU_WARPS = 2, 512, 2
+"""Rows of a block of GELU, and how many programs share the rows where they sum them."""
+_SUM_ROWS, _SUM_PROGRAMS, _SUM_WARPS = 4, 256, 2
+_FINISH_ROWS, _FINISH_COLUMNS = 256, 16
+_NORM_PROGRAMS = 660
+"""Five for each of a Hopper GPU's processors; each keeps sums of its rows."""
 
 
 def linear(values: Tensor, half_weight: Tensor, half_bias: Tensor | None, *parameters: Tensor) -> Tensor:
@@ -70,8 +75,10 @@ class _Gelu(torch.autograd.Function):
         ctx.save_for_backward(values, bias)
         output = torch.empty_like(values)
         num_rows, width = values.shape
-        grid = (-(-width // _COLUMNS), -(-num_rows // _ROWS))
-        _GELU.gelu[grid](values, bias, output, num_rows, width, ROWS=_ROWS, COLUMNS=_COLUMNS)
+        grid = (-(-width // _COLUMNS), -(-num_rows // _GELU_ROWS))
+        _GELU.gelu[grid](
+            values, bias, output, num_rows, width, ROWS=_GELU_ROWS, COLUMNS=_COLUMNS, num_warps=_GELU_WARPS
+        )
         return output
 
     @staticmethod
@@ -80,13 +87,17 @@ class _Gelu(torch.autograd.Function):
         values, bias = ctx.saved_tensors
         num_rows, width = values.shape
         output = torch.empty_like(values)
-        sums = bias.new_empty((1, _ROW_PROGRAMS, width))
-        grid = (-(-width // _COLUMNS), _ROW_PROGRAMS)
-        _GELU.gelu_backward[grid](gradient, values, bias, output, sums, num_rows, width, ROWS=_ROWS, COLUMNS=_COLUMNS)
+        sums = bias.new_empty((1, _GELU_PROGRAMS, width))
+        _GELU.gelu_backward[(-(-width // _COLUMNS), _GELU_PROGRAMS)](
+            gradient, values, bias, output, sums, num_rows, width,
+            ROWS=_GELU_ROWS, COLUMNS=_COLUMNS, num_warps=_GELU_WARPS,
+        )  # fmt: skip
         return output, _finish(sums)[0]
 
 
-def residual_norm(values: Tensor, bias: Tensor, residual: Tensor, norm: torch.nn.LayerNorm, dropout: float) -> Tensor:
+def residual_norm(
+    values: Tensor, bias: Tensor, residual: Tensor, norm: torch.nn.LayerNorm, dropout: float, seed: Tensor | None
+) -> Tensor:
     """Return LayerNorm(residual + dropout(values + bias)), computed in fp32.
 
     Args:
@@ -94,11 +105,9 @@ def residual_norm(values: Tensor, bias: Tensor, residual: Tensor, norm: torch.nn
         bias: (width,).
         residual: as ``values``.
         norm: with weight and bias.
-        dropout: probability, from torch's generator of the device.
+        dropout: probability.
+        seed: (1,) int32, what the dropout follows from; None where nothing is dropped.
     """
-    seed = None
-    if dropout > 0:
-        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=values.device)
     output: Tensor = _ResidualNorm.apply(values, bias, residual, norm.weight, norm.bias, seed, dropout, norm.eps)  # type: ignore[no-untyped-call]
     return output
 
@@ -146,9 +155,9 @@ class _ResidualNorm(torch.autograd.Function):
 def column_sums(values: Tensor) -> Tensor:
     """Return the sums over the rows of (rows, width) in fp32, in an order that is always the same."""
     num_rows, width = values.shape
-    sums = values.new_empty((1, _ROW_PROGRAMS, width), dtype=torch.float32)
-    grid = (-(-width // _COLUMNS), _ROW_PROGRAMS)
-    _SUMS.partial_sums[grid](values, sums, num_rows, width, ROWS=_ROWS, COLUMNS=_COLUMNS)
+    sums = values.new_empty((1, _SUM_PROGRAMS, width), dtype=torch.float32)
+    grid = (-(-width // _COLUMNS), _SUM_PROGRAMS)
+    _SUMS.partial_sums[grid](values, sums, num_rows, width, ROWS=_SUM_ROWS, COLUMNS=_COLUMNS, num_warps=_SUM_WARPS)
     return _finish(sums)[0]
 
 
@@ -156,7 +165,8 @@ def _finish(sums: Tensor) -> Tensor:
     """Return the sums over the second dimension of (matrices, partial sums, width)."""
     matrices, num_partial, width = sums.shape
     output = sums.new_empty((matrices, width))
-    _SUMS.finish_sums[(-(-width // 32), matrices)](sums, output, num_partial, width, ROWS=32, COLUMNS=32)
+    grid = (-(-width // _FINISH_COLUMNS), matrices)
+    _SUMS.finish_sums[grid](sums, output, num_partial, width, ROWS=_FINISH_ROWS, COLUMNS=_FINISH_COLUMNS)
     return output
 
 

@@ -87,6 +87,8 @@ class Updater:
             assert isinstance(learning_rate, Tensor)
             self.kernel.step(learning_rate, divisor, verdict)
         else:
+            if isinstance(learning_rate, Tensor):
+                learning_rate = _like(gradients, learning_rate)
             self._step(learning_rate, _like(gradients, divisor), _like(gradients, verdict))
         if self._is_scaled:
             torch._amp_update_scale_(self.scale, self._growth, verdict, 2.0, 0.5, 2000)

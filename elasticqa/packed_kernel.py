@@ -14,7 +14,7 @@ _KERNELS: Any = importlib.import_module("elasticqa.kernels.attention") if import
 HEAD_SIZES = (16, 32, 64, 128)
 _BLOCK = 64
 _WARPS = 4
-_STAGES = 2
+_STAGES, _BACKWARD_STAGES = 2, 1
 
 
 def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int | None) -> bool:
@@ -29,19 +29,26 @@ def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int | None) 
     )
 
 
-def attention(packed: Tensor, cu_lengths: Tensor, max_length: int, dropout: float, scale: float) -> Tensor:
+def draw_seeds(count: int, device: torch.device) -> Tensor:
+    """Return (count,) int32 that dropouts follow from, from torch's generator of the device."""
+    return torch.randint(2**31 - 1, (count,), dtype=torch.int32, device=device)
+
+
+def attention(
+    packed: Tensor, cu_lengths: Tensor, max_length: int, dropout: float, scale: float, seed: Tensor | None = None
+) -> Tensor:
     """Return attention within each feature, (T, heads, head size).
 
     Args:
         packed: (T, 3, heads, head size), query, key and value of each token.
         cu_lengths: (features + 1,) int32, where each begins.
         max_length: at least the longest feature's tokens.
-        dropout: of the probabilities, from torch's generator of the device.
+        dropout: of the probabilities.
         scale: factor of the scores.
+        seed: (1,) int32, what the dropout follows from; drawn where None.
     """
-    seed = cu_lengths[:1]
-    if dropout > 0:
-        seed = torch.randint(2**31 - 1, (1,), dtype=torch.int32, device=packed.device)
+    if seed is None:
+        seed = draw_seeds(1, packed.device) if dropout > 0 else cu_lengths[:1]
     output: Tensor = _attention(packed, cu_lengths, seed, max_length, dropout, scale)[0]
     return output
 
@@ -91,7 +98,7 @@ def _backward(
     _KERNELS.attend_backward[grid](
         gradient, *packed.unbind(1), output, log_sums, cu_lengths, seed, *result.unbind(1),
         packed.stride(0), num_tokens, num_heads, scale, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
-        SIZE=size, BLOCK=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
+        SIZE=size, BLOCK=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_BACKWARD_STAGES,
     )  # fmt: skip
     return result
 

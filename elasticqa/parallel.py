@@ -33,8 +33,17 @@ def check_parallel(parallel: Parallel, world_size: int, *, is_distributed: bool)
         raise ConfigError("parallel='fsdp' needs a process group: start it with the component fsdp or with torchrun")
 
 
-def wrap(model: nn.Module, parallel: Parallel, topology: Topology, precision: Precision) -> nn.Module:
+def wrap(
+    model: nn.Module, parallel: Parallel, topology: Topology, precision: Precision, *, is_resharded: bool = True
+) -> nn.Module:
     """Return the model on its device, replicated or sharded; every rank must call this.
+
+    Args:
+        model: on any device.
+        parallel: the strategy.
+        topology: of this attempt.
+        precision: in use.
+        is_resharded: FSDP frees a layer's gathered weights after its forward pass.
 
     Raises:
         ConfigError: the model has no list of layers that could be sharded.
@@ -42,7 +51,7 @@ def wrap(model: nn.Module, parallel: Parallel, topology: Topology, precision: Pr
     if parallel == "none":
         return model.to(topology.device)
     if parallel == "fsdp":
-        return _shard(model, topology, precision)
+        return _shard(model, topology, precision, is_resharded=is_resharded)
     model = model.to(topology.device)
     if not topology.is_distributed:
         return model
@@ -57,7 +66,7 @@ def wrap(model: nn.Module, parallel: Parallel, topology: Topology, precision: Pr
     )
 
 
-def _shard(model: nn.Module, topology: Topology, precision: Precision) -> nn.Module:
+def _shard(model: nn.Module, topology: Topology, precision: Precision, *, is_resharded: bool) -> nn.Module:
     mesh = init_device_mesh(topology.device.type, (topology.world_size,))
     # Parameters are gathered in the compute dtype (half the bytes), gradients are summed in fp32.
     policy = MixedPrecisionPolicy(
@@ -65,8 +74,8 @@ def _shard(model: nn.Module, topology: Topology, precision: Precision) -> nn.Mod
     )
     model = model.to(topology.device)
     for layer in encoder_layers(model):
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=is_resharded)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=is_resharded)
     return model
 
 

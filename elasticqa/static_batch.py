@@ -18,8 +18,8 @@ SMALLEST_QUANTUM = 64
 def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> int:
     """Return the multiple of tokens to which a rank's share is filled up, a power of two.
 
-    It is about one standard deviation of the share's tokens, so that some eight sizes cover nearly all steps, and
-    filling up costs a few percent.
+    It is about half a standard deviation of the share's tokens, so that some sixteen sizes cover nearly all steps,
+    and filling up costs a percent or two.
 
     Args:
         deviation: standard deviation of the features' lengths.
@@ -27,9 +27,9 @@ def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> 
         world_size: ranks that share it.
 
     >>> token_quantum(65.0, 24, 1), token_quantum(65.0, 96, 1), token_quantum(65.0, 48, 2)
-    (256, 512, 128)
+    (128, 256, 64)
     """
-    spread = deviation * math.sqrt(global_batch_size) / world_size
+    spread = deviation * math.sqrt(global_batch_size) / world_size / 2
     return max(SMALLEST_QUANTUM, 1 << math.floor(math.log2(max(spread, 1.0))))
 
 

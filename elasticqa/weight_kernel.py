@@ -11,7 +11,8 @@ from torch.optim import AdamW
 
 _KERNELS: Any = importlib.import_module("elasticqa.kernels.adamw") if importlib.util.find_spec("triton") else None
 
-_CHUNK = 2048
+_CHUNK, _WARPS = 512, 4
+"""Four weights a thread, which it reads at once: more of them halve the speed (benchmarks/README.md)."""
 _ALIGNMENT = 16
 
 
@@ -82,7 +83,7 @@ class WeightKernel:
         tensors, places, sizes, decays = self._layout
         _KERNELS.update[(len(tensors),)](
             self._addresses, tensors, places, sizes, decays, learning_rate, corrections, divisor, verdict,
-            len(self._parameters), *self._betas, self._epsilon, CHUNK=_CHUNK, IS_ALIGNED=is_aligned,
+            len(self._parameters), *self._betas, self._epsilon, CHUNK=_CHUNK, IS_ALIGNED=is_aligned, num_warps=_WARPS,
         )  # fmt: skip
 
     def bind(self) -> None:

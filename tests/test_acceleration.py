@@ -12,7 +12,7 @@ from elasticqa.errors import ConfigError
 from elasticqa.topology import Topology
 from tests.test_model import tiny
 
-SPEC = tiny("bert", "packed").spec
+MODEL = tiny("bert", "packed")
 
 
 @pytest.fixture
@@ -23,14 +23,22 @@ def topology(monkeypatch: pytest.MonkeyPatch) -> Topology:
 
 
 def test_cpu_takes_no_shortcut_by_itself(topology: Topology) -> None:
-    taken = accelerate(TrainConfig(), topology, SPEC, "fp32", num_steps=10_000)
-    assert taken == Acceleration("sdpa", is_compiled=False, is_captured=False, is_fused=False)
-    padded = tiny("bert", "padded").spec
+    taken = accelerate(TrainConfig(), topology, MODEL, "fp32", num_steps=10_000)
+    assert taken == Acceleration("sdpa", is_compiled=False, is_captured=False, is_fused=False, is_resharded=False)
+    padded = tiny("bert", "padded")
     assert accelerate(TrainConfig(), topology, padded, "fp32", num_steps=1).attention == "padded"
 
 
+@pytest.mark.parametrize(("reshard", "expected"), [(None, True), (True, True), (False, False)])
+def test_fsdp_on_a_cpu_frees_gathered_weights_unless_told_not_to(
+    reshard: bool | None, expected: bool, topology: Topology
+) -> None:
+    config = TrainConfig(parallel="fsdp", reshard=reshard)
+    assert accelerate(config, topology, MODEL, "fp32", num_steps=1).is_resharded is expected
+
+
 def test_layers_are_compiled_where_that_is_asked_for(topology: Topology) -> None:
-    assert accelerate(TrainConfig(compile=True), topology, SPEC, "fp32", num_steps=1).is_compiled
+    assert accelerate(TrainConfig(compile=True), topology, MODEL, "fp32", num_steps=1).is_compiled
 
 
 @pytest.mark.parametrize(
@@ -42,7 +50,7 @@ def test_layers_are_compiled_where_that_is_asked_for(topology: Topology) -> None
 )
 def test_shortcut_that_the_device_cannot_take_is_refused(config: TrainConfig, message: str, topology: Topology) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        accelerate(config, topology, SPEC, "fp32", num_steps=1)
+        accelerate(config, topology, MODEL, "fp32", num_steps=1)
     assert "\n" not in str(caught.value)
 
 

@@ -49,9 +49,9 @@ def test_buffer_takes_the_next_batch_in_place() -> None:
 
 @pytest.mark.parametrize(
     ("deviation", "size", "world_size", "expected"),
-    [(65.0, 24, 1, 256), (65.0, 96, 1, 512), (65.0, 48, 2, 128), (65.0, 4, 8, 64), (0.0, 24, 1, 64)],
+    [(65.0, 24, 1, 128), (65.0, 96, 1, 256), (65.0, 48, 2, 64), (65.0, 4, 8, 64), (0.0, 24, 1, 64)],
 )
-def test_quantum_is_a_power_of_two_near_the_deviation_of_a_share(
+def test_quantum_is_a_power_of_two_near_half_the_deviation_of_a_share(
     deviation: float, size: int, world_size: int, expected: int
 ) -> None:
     assert token_quantum(deviation, size, world_size) == expected

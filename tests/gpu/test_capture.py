@@ -20,7 +20,12 @@ from elasticqa.topology import Topology
 from tests.ranks import run_on_ranks
 from tests.test_model import random_features
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # Of torch.compile's own imports.
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning"),
+]
 
 LENGTHS = tuple((7 * n) % 61 + 4 for n in range(75))
 """75 features: 9 steps of 8 and one of 3 are an epoch."""
@@ -108,18 +113,25 @@ def test_captured_losses_equal_eager_ones(
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize(
-    ("precision", "attention", "kernels", "tolerance"),
-    [("fp32", "sdpa", False, 1e-4), ("bf16", "auto", False, 3e-2), ("bf16", "auto", True, 3e-2)],
+    ("precision", "attention", "more", "tolerance"),
+    [
+        ("fp32", "sdpa", {}, 1e-4),
+        ("bf16", "auto", {}, 3e-2),
+        ("bf16", "auto", {"kernels": True}, 3e-2),
+        ("fp32", "sdpa", {"parallel": "fsdp", "reshard": False}, 1e-4),
+        ("bf16", "auto", {"parallel": "fsdp", "reshard": False}, 3e-2),
+        ("bf16", "auto", {"parallel": "fsdp", "reshard": False, "compile": True}, 3e-2),
+    ],
 )
-def test_captured_ddp_equals_one_eager_process(
+def test_captured_ranks_equal_one_eager_process(
     precision: Precision,
     attention: str,
-    kernels: bool,
+    more: dict[str, object],
     tolerance: float,
     record_property: Callable[[str, object], None],
 ) -> None:
     eager = figures_of(alone(), config_of(precision, attention=attention, cuda_graphs=False))
-    config = config_of(precision, attention=attention, cuda_graphs=True, kernels=kernels)
+    config = config_of(precision, attention=attention, cuda_graphs=True, **more)
     first, second = run_on_ranks(2, figures_of, config)
     assert first == second
     gaps = [abs(mine[0] - other[0]) for mine, other in zip(first, eager, strict=True)]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from elasticqa.config import TrainConfig
 from elasticqa.layer_kernels import _ResidualNorm, column_sums, gelu, linear, residual_norm
 from elasticqa.optim import Updater, build_optimizer
-from elasticqa.packed_kernel import HEAD_SIZES, _attention, attention
+from elasticqa.packed_kernel import HEAD_SIZES, _attention, attention, draw_seeds
 from elasticqa.weight_kernel import WeightKernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -134,13 +134,14 @@ def test_residual_norm_and_its_gradients_equal_plain_ones(width: int, dropout: f
         assert distance(mine.grad, reference.grad) < 1e-2
 
 
-def test_residual_norm_drops_by_the_probability_and_anew_in_each_call() -> None:
+def test_residual_norm_drops_by_the_probability_and_anew_for_each_seed() -> None:
     norm = nn.LayerNorm(768, device=DEVICE)
     with torch.no_grad():
         norm.weight.fill_(1.0)
     ones = torch.ones(2048, 768, device=DEVICE, dtype=torch.bfloat16)
     zeros = torch.zeros_like(ones)
-    outputs = [residual_norm(ones, torch.zeros(768, device=DEVICE), zeros, norm, 0.25) for _ in range(2)]
+    no_bias = torch.zeros(768, device=DEVICE)
+    outputs = [residual_norm(ones, no_bias, zeros, norm, 0.25, seed) for seed in draw_seeds(2, DEVICE).split(1)]
     kept = [output > 0 for output in outputs]
     for each in kept:
         assert float(each.float().mean()) == pytest.approx(0.75, abs=5 * (0.25 * 0.75 / ones.numel()) ** 0.5)
