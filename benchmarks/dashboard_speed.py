@@ -1,10 +1,10 @@
 """How long the server takes for the pages, over a record of many runs.
 
-    python benchmarks/dashboard_speed.py --database-url sqlite:////tmp/speed.db --results benchmarks/results/x.json
+    python -m benchmarks.dashboard_speed --database-url sqlite:////FOLDER/speed.db --results benchmarks/results/x.json
 
-The database must be empty; it is migrated and filled by this script, with rows as ingest would write them. The pages
-are served by uvicorn and asked for one after the other over one connection, gzip accepted; a time is that of a whole
-answer, at the client.
+A database without runs is migrated and filled (`dashboard_record.py`); one that holds as many runs as asked for is
+taken as it is. Pages and figures are served by uvicorn and asked for one after the other over one connection, gzip
+accepted; a time is that of a whole answer, at the client. The first answer after the start of the server is kept apart.
 """
 
 import argparse
@@ -12,28 +12,44 @@ import http.client
 import json
 import os
 import platform
-import random
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Engine, func, insert, select, text
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for, migrate, writing
-from db.models import Attempt, Run, Step
+from benchmarks.dashboard_record import fill
+from db.engine import create_engine_for, migrate
+from db.models import Run, Step
+from db.queries import num_runs
 
-PAGES = ("/runs", "/runs?sort=f1", "/runs?text=17&status=finished", "/speedup", "/throughput", "/runs/{run_id}")
-DEVICES = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-PCIE-40GB", "Tesla T4", "Intel(R) Xeon(R) Platinum 8480+")
-NOW = 1_800_000_000.0
-ROWS_AT_ONCE = 20_000
+PAGES = (
+    "/runs",
+    "/runs?sort=f1",
+    "/runs?page=150&sort=wall_clock_s",
+    "/runs?text=17&status=finished",
+    "/speedup",
+    "/speedup?recipe=squad",
+    "/throughput",
+    "/profiler",
+    "/runs/{run_id}",
+    "/figures/runs/{run_id}/loss.json",
+    "/figures/runs/{run_id}/throughput.json",
+    "/figures/runs/{run_id}/timeline.json",
+    "/figures/speedup.json?section=squad",
+    "/figures/throughput.json",
+)
+WARMUPS = 10
+NAMES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 
 
 def main() -> None:
@@ -46,18 +62,27 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True, help="JSON list that the measurements are added to")
     options = parser.parse_args()
     engine = create_engine_for(options.database_url)
-    fill(engine, options.runs, options.steps)
-    with engine.connect() as connection:
-        steps = connection.scalar(select(func.count()).select_from(Step))
-        run_id = connection.scalar(select(Run.run_id).order_by(Run.created_at.desc()).limit(1))
+    migrate(engine)
+    with Session(engine) as session:
+        found = num_runs(session)
+    if not found:
+        fill(engine, options.runs, options.steps)
+    with Session(engine) as session:
+        # The runs that come with the product are added when the server starts.
+        runs = session.scalar(select(func.count()).where(Run.provenance == "measured"))
+        steps = session.scalar(select(func.count()).select_from(Step))
+        run_id = session.scalar(select(Run.run_id).where(Run.status == "finished").order_by(Run.created_at.desc()))
+    if runs != options.runs:
+        raise SystemExit(f"--runs {options.runs}, but the database holds {runs}: name an empty database")
     common = {
         "engine": engine.dialect.name,
-        "runs": options.runs,
+        "runs": runs,
         "steps": steps,
         "repeats": options.repeats,
-        "cpu": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        "cpu": f"{_processor()}, {os.cpu_count()} cores",
+        "load": round(os.getloadavg()[0], 2),
         "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": f"python -m benchmarks.dashboard_speed --runs {options.runs} --steps {options.steps}",
     }
     engine.dispose()
     with served(options.database_url) as connection:
@@ -67,129 +92,30 @@ def main() -> None:
         ]
     known = json.loads(options.results.read_text()) if options.results.exists() else []
     options.results.write_text(json.dumps([*known, *rows], indent=1) + "\n")
-    for row in rows:
-        print(f"{row['page']:<32} p50 {row['p50_ms']:8.1f} ms  p95 {row['p95_ms']:8.1f} ms {row['bytes_gz']:>8,} B")
+    print(table(rows))
 
 
-def fill(engine: Engine, num_runs: int, num_steps: int) -> None:
-    """Write runs with one attempt each, and their steps."""
-    migrate(engine)
-    generator = random.Random(0)
-    each = max(1, num_steps // num_runs)
-    with writing(engine).begin() as connection:
-        assert not connection.scalar(select(func.count()).select_from(Run)), "the database is not empty"
-        for start in range(0, num_runs, 1000):
-            runs = [run_row(number, each, generator) for number in range(start, min(num_runs, start + 1000))]
-            connection.execute(insert(Run), runs)
-            connection.execute(insert(Attempt), [attempt_row(run) for run in runs])
-        at_once = max(1, ROWS_AT_ONCE // each)
-        for start in range(0, num_runs, at_once):
-            numbers = range(start, min(num_runs, start + at_once))
-            connection.execute(insert(Step), [row for number in numbers for row in step_rows(run_id_of(number), each)])
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("ANALYZE"))
+def table(measurements: list[dict[str, Any]]) -> str:
+    """Return the measurements of one size as a table in Markdown, an engine beside the other."""
+    by_page: dict[str, dict[str, dict[str, Any]]] = {}
+    for each in measurements:
+        by_page.setdefault(each["page"], {})[each["engine"]] = each
+    engines = list(dict.fromkeys(each["engine"] for each in measurements))
+    heads = [f"{NAMES[engine]} p50, p95 (first) ms" for engine in engines]
+    lines = ["| page | " + " | ".join(heads) + " | bytes sent |", "|---" * (len(engines) + 2) + "|"]
+    for page, found in by_page.items():
+        cells = [
+            f"{found[engine]['p50_ms']:.1f}, {found[engine]['p95_ms']:.1f} ({found[engine]['first_ms']:.0f})"
+            for engine in engines
+        ]
+        size = max(each["bytes_gz"] for each in found.values())
+        lines.append(f"| `{page}` | {' | '.join(cells)} | {size:,} |")
+    return "\n".join(lines)
 
 
-def run_id_of(number: int) -> str:
-    """Return an id of the length of a ULID."""
-    return f"01KB{number:022d}"
-
-
-def run_row(number: int, num_steps: int, generator: random.Random) -> dict[str, Any]:
-    """Return a finished run; five follow each other with one configuration."""
-    group = number // 5
-    parallel = ("none", "ddp", "fsdp")[group % 3]
-    world_size = 1 if parallel == "none" else 2 ** (1 + group % 3)
-    f1 = 80 + 10 * generator.random()
-    device = DEVICES[group % len(DEVICES)]
-    start = NOW - 600.0 * number
-    return {
-        "run_id": run_id_of(number),
-        "provenance": "measured",
-        "name": f"run {number}" if number % 2 else None,
-        "tags": ["sweep"] if number % 7 == 0 else [],
-        "recipe": ("squad", "baseline-10k", "distributed-10k")[group % 3],
-        "model": "bert-base-uncased" if group % 4 else "bert-large-uncased",
-        "dataset": "squad",
-        "parallel": parallel,
-        "precision": "bf16",
-        "config": {f"setting_{index}": index * 0.5 for index in range(40)} | {"seed": number},
-        "config_digest": f"{group:016x}{0:048x}",
-        "status": "finished" if number % 11 else "failed",
-        "created_at": start,
-        "started_at": start,
-        "ended_at": start + 500,
-        "last_seen_at": start + 500,
-        "num_attempts": 1,
-        "world_size": world_size,
-        "num_nodes": 1,
-        "device_type": "cpu" if "Xeon" in device else "cuda",
-        "device_name": device,
-        "global_batch_size": 24,
-        "num_epochs": 2.0,
-        "step": num_steps,
-        "num_steps": num_steps,
-        "num_train_features": 12 * num_steps,
-        "wall_clock_s": 500.0 / world_size * generator.uniform(0.9, 1.1),
-        "final_loss": generator.random(),
-        "em": f1 - 7,
-        "f1": f1,
-        "samples_per_s": 1_000.0 * world_size * generator.uniform(0.9, 1.1),
-        "tokens_per_s": 170_000.0 * world_size,
-        "peak_memory_bytes": 11 * 2**30,
-    }
-
-
-def attempt_row(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the one attempt of a run."""
-    shared = ("run_id", "provenance", "name", "status", "config", "started_at", "ended_at", "last_seen_at")
-    numbers = (
-        "world_size",
-        "num_nodes",
-        "wall_clock_s",
-        "samples_per_s",
-        "tokens_per_s",
-        "peak_memory_bytes",
-        "em",
-        "f1",
-    )
-    return {name: run[name] for name in (*shared, *numbers)} | {
-        "attempt": 1,
-        "node_rank": 0,
-        "hosts": [{"node_rank": 0, "host_name": "node00", "device_name": run["device_name"], "num_devices": 1}],
-        "software": {"python": "3.11", "torch": "2.13.0"},
-        "git": {},
-        "scheduler": {},
-        "setup": {"precision": "bf16", "model": {"flops_per_token": 510_336_012}},
-        "command": [],
-        "end_step": run["step"],
-        "steady_features": 24 * run["step"],
-        "steady_tokens": 4_100 * run["step"],
-        "steady_time_s": 0.02 * run["step"],
-    }
-
-
-def step_rows(run_id: str, num_steps: int) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a run."""
-    for step in range(1, num_steps + 1):
-        yield {
-            "run_id": run_id,
-            "attempt": 1,
-            "step": step,
-            "t": NOW + 0.02 * step,
-            "epoch": 2 * step // (num_steps + 1),
-            "samples_seen": 24 * step,
-            "loss": 1.0 + 5.0 / step,
-            "grad_norm": 2.0 + step % 17 / 10,
-            "learning_rate": 4e-5,
-            "step_time_s": 0.02 + step % 13 / 1000,
-            "data_time_s": 0.0004,
-            "num_features": 24,
-            "num_tokens": 4_100,
-            "num_padded_tokens": 9_216,
-            "peak_memory_bytes": 11 * 2**30,
-            "is_warmup": step <= 5,
-        }
+def _processor() -> str:
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.machine()
 
 
 @contextmanager
@@ -208,7 +134,8 @@ def served(database_url: str) -> Iterator[http.client.HTTPConnection]:
         command = [sys.executable, "-m", "uvicorn", "dashboard.app:app", "--port", str(port), "--log-level", "warning"]
         process = subprocess.Popen(command, env=environment)
         try:
-            yield connect(port, process)
+            with closing(connect(port, process)) as connection:
+                yield connection
         finally:
             process.terminate()
             process.wait()
@@ -232,18 +159,18 @@ def connect(port: int, process: subprocess.Popen[bytes]) -> http.client.HTTPConn
 def measure(connection: http.client.HTTPConnection, page: str, repeats: int) -> dict[str, Any]:
     """Return percentiles of the time of a page in milliseconds, and its size as sent."""
     times, size = [], 0
-    for index in range(repeats + 10):
+    for _ in range(1 + WARMUPS + repeats):
         began = time.perf_counter()
         connection.request("GET", page, headers={"Accept-Encoding": "gzip"})
         answer = connection.getresponse()
         body = answer.read()
-        if index >= 10:
-            times.append(1000 * (time.perf_counter() - began))
+        times.append(1000 * (time.perf_counter() - began))
         if answer.status != 200:
             raise SystemExit(f"{page}: status {answer.status}")
         size = len(body)
-    median, slow = np.quantile(times, [0.5, 0.95])
-    return {"p50_ms": round(float(median), 2), "p95_ms": round(float(slow), 2), "bytes_gz": size}
+    median, slow = np.quantile(times[1 + WARMUPS :], [0.5, 0.95])
+    figures = {"p50_ms": float(median), "p95_ms": float(slow), "first_ms": times[0]}
+    return {name: round(value, 2) for name, value in figures.items()} | {"bytes_gz": size}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.announce import announce, hide_tokens_in_access_log
+from dashboard.group_cache import GroupCache
 from dashboard.ingesting import IngestLoop
 from dashboard.pages import page, problem, templates
 from dashboard.routes import api, figures, health, predictions, profile, profiler, run, runs, speedup, throughput
@@ -20,6 +22,7 @@ from dashboard.security import Guard, HostRule, Login
 from dashboard.settings import Settings
 from dashboard.token_file import load_token
 from db.engine import create_engine_for, migrate
+from db.ingest import ingest
 from db.queries import RunNotFoundError
 
 
@@ -40,7 +43,8 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
             announce(token)
         app.state.engine = create_engine_for(settings.database_url)
         migrate(app.state.engine)
-        with IngestLoop(app.state.engine, settings.runs_dir, settings.ingest_interval_s):
+        catch_up = partial(ingest, app.state.engine, settings.runs_dir, is_own=settings.is_database_own)
+        with IngestLoop(app.state.engine, catch_up, settings.ingest_interval_s):
             yield
         app.state.engine.dispose()
 
@@ -54,6 +58,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
     )
     app.state.login = None
     app.state.clock = clock
+    app.state.groups = GroupCache()
     app.state.runs_dir = settings.runs_dir
     app.state.templates = templates()
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)

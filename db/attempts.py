@@ -8,6 +8,7 @@ from ulid import ULID
 from db.lines import (
     BIG_INTEGER,
     INTEGER,
+    LATEST_TIME,
     LIST,
     NUMBER,
     OBJECT,
@@ -49,6 +50,15 @@ _HOSTS = Check(
         type(value) is list and all(type(host) is dict and INTEGER.accepts(host.get("node_rank")) for host in value)
     ),
 )
+MOST_PHASES = 50
+_PHASES = Check(
+    f"an object of at most {MOST_PHASES} names with seconds",
+    lambda value: (
+        type(value) is dict
+        and len(value) <= MOST_PHASES
+        and all(NUMBER.accepts(seconds) and 0 <= seconds < LATEST_TIME for seconds in value.values())
+    ),
+)
 HOSTS_FIELDS = (_T, Field("hosts", _HOSTS, is_optional=False))
 SETUP_FIELDS = (
     _T,
@@ -60,6 +70,7 @@ SETUP_FIELDS = (
     Field("precision", TEXT),
     Field("attention", TEXT),
     Field("setup_time_s", NUMBER),
+    Field("phases", _PHASES),
 )
 END_FIELDS = (
     _T,
@@ -70,8 +81,10 @@ END_FIELDS = (
     Field("train_time_s", NUMBER),
     Field("final_loss", NUMBER),
     Field("peak_memory_bytes", BIG_INTEGER),
+    Field("peak_reserved_bytes", BIG_INTEGER),
     Field("samples_per_s", NUMBER),
     Field("tokens_per_s", NUMBER),
+    Field("phases", _PHASES),
 )
 FIELDS_OF_KIND = {"attempt": ATTEMPT_FIELDS, "hosts": HOSTS_FIELDS, "setup": SETUP_FIELDS, "end": END_FIELDS}
 """Keys of the lines about the attempt itself; the functions below take lines that have them right."""
@@ -104,6 +117,7 @@ def new_attempt(run_id: str, number: int) -> Attempt:
         last_seen_at=0.0,
         hosts=[],
         setup={},
+        phases={},
         steady_features=0,
         steady_tokens=0,
         steady_time_s=0.0,
@@ -155,6 +169,7 @@ def _apply_setup(attempt: Attempt, line: Mapping[str, Any]) -> None:
     attempt.start_step = values["start_step"]
     attempt.resumed_from = values["resumed_from"]
     attempt.setup_time_s = values["setup_time_s"]
+    _add_phases(attempt, values["phases"])
 
 
 def _apply_end(attempt: Attempt, line: Mapping[str, Any]) -> None:
@@ -163,14 +178,19 @@ def _apply_end(attempt: Attempt, line: Mapping[str, Any]) -> None:
     attempt.ended_at = values["t"]
     for name in ("status", "reason", "wall_clock_s", "final_loss"):
         setattr(attempt, name, values[name])
-    for name in ("train_time_s", "peak_memory_bytes"):
+    for name in ("train_time_s", "peak_memory_bytes", "peak_reserved_bytes"):
         if values[name] is not None:
             setattr(attempt, name, values[name])
     if attempt.end_step is None:
         attempt.end_step = values["step"]
+    _add_phases(attempt, values["phases"])
     if not attempt.steady_time_s:
         # Of a result without step lines; where there are some, they count.
         attempt.samples_per_s, attempt.tokens_per_s = values["samples_per_s"], values["tokens_per_s"]
+
+
+def _add_phases(attempt: Attempt, phases: Mapping[str, float] | None) -> None:
+    attempt.phases = {**attempt.phases, **(phases or {})}
 
 
 def add_steps(attempt: Attempt, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -183,8 +203,9 @@ def add_steps(attempt: Attempt, rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
         step_time_s = row["step_time_s"]
         attempt.end_step = row["step"]
-        if row["peak_memory_bytes"] is not None:
-            attempt.peak_memory_bytes = max(attempt.peak_memory_bytes or 0, row["peak_memory_bytes"])
+        for name in ("peak_memory_bytes", "peak_reserved_bytes"):
+            if row[name] is not None:
+                setattr(attempt, name, max(getattr(attempt, name) or 0, row[name]))
         if step_time_s is None:
             continue
         train_time_s = (train_time_s or 0.0) + step_time_s

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Table, delete, insert, select, update
+from sqlalchemy import Table, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.attempts import add_evaluations, add_steps, apply_line, new_attempt
 from db.journal_files import Delta, Place, Problem
 from db.models import Annotation, Attempt, Base, Evaluation, JournalFile, Run, Step
+from db.step_summaries import summarise_steps
 from db.summary import summarise
 
 _Attempts = dict[tuple[str, int], Attempt]
@@ -32,8 +33,15 @@ def unread(session: Session, deltas: Iterable[Delta]) -> list[Delta]:
         if reached.get(delta.file.path, Place()) == delta.before:
             reached[delta.file.path] = delta.after
             taken.append(delta)
+    owners = {delta.file.path: delta.file.run_id for delta in taken}
     places = [
-        {"path": path, "num_lines": place.num_lines, "last_n": place.last_n, "num_bytes": place.num_bytes}
+        {
+            "path": path,
+            "num_lines": place.num_lines,
+            "last_n": place.last_n,
+            "num_bytes": place.num_bytes,
+            "run_id": owners[path],
+        }
         for path, place in reached.items()
         if place != known.get(path)
     ]
@@ -61,6 +69,8 @@ def apply(session: Session, deltas: Sequence[Delta]) -> list[Problem]:
             rows.setdefault(table, []).extend(new)
     for table, new in rows.items():
         _insert(session, table, new)
+    for key in dict.fromkeys((row["run_id"], row["attempt"]) for row in rows.get(Step, ())):
+        summarise_steps(session, attempts[key])
     _summarise(session, run_ids, attempts)
     # Runs are in the database before the attempts that refer to them.
     session.flush()
@@ -74,7 +84,6 @@ def forget(session: Session, run_id: str) -> None:
     for table in reversed(Base.metadata.sorted_tables):
         if "run_id" in table.c:
             session.execute(delete(table).where(table.c.run_id == run_id))
-    session.execute(delete(JournalFile).where(JournalFile.path.startswith(f"{run_id}/", autoescape=True)))
 
 
 def _apply_to_attempt(attempts: _Attempts, delta: Delta) -> list[Problem]:
@@ -119,9 +128,15 @@ def _summarise(session: Session, run_ids: Sequence[str], attempts: _Attempts) ->
     for _, attempt in sorted(attempts.items()):
         of_run.setdefault(attempt.run_id, []).append(attempt)
     # Held until the end, because the session forgets what nobody holds and would ask for them one by one.
+    num_lines = _num_lines(session, run_ids)
     held = {run.run_id: run for run in session.scalars(select(Run).where(Run.run_id.in_(run_ids)))}
     for run_id, its_attempts in of_run.items():
-        held[run_id] = session.merge(summarise(its_attempts, annotations.get(run_id, [])))
+        held[run_id] = session.merge(summarise(its_attempts, annotations.get(run_id, []), num_lines[run_id]))
+
+
+def _num_lines(session: Session, run_ids: Sequence[str]) -> dict[str, int]:
+    of_runs = select(JournalFile.run_id, func.sum(JournalFile.num_lines)).where(JournalFile.run_id.in_(run_ids))
+    return {run_id: int(total) for run_id, total in session.execute(of_runs.group_by(JournalFile.run_id))}
 
 
 def _insert(session: Session, model: type[Base], rows: list[dict[str, Any]]) -> None:

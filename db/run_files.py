@@ -8,6 +8,8 @@ from pathlib import Path
 
 from db.home import RUN_ID_PATTERN
 
+REPORTED_DIR = Path(__file__).parent / "reported"
+"""Runs that come with the product: figures that others have published."""
 _JOURNAL = re.compile(r"attempt-(\d{1,6})-node-(\d{1,6})\.jsonl")
 
 

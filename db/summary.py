@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from db.attempts import submitted_at
@@ -14,12 +14,13 @@ NOT_OF_THE_WORK = frozenset({"name", "resume", "seed"})
 _CHECKS = {field.name: field.check for field in fields_of(Run)}
 
 
-def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation]) -> Run:
+def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], num_lines: int) -> Run:
     """Return the row of a run.
 
     Args:
         attempts: all of the run, at least one, by number.
         annotations: all of the run, in their order.
+        num_lines: that all of its files have.
     """
     first, newest = attempts[0], attempts[-1]
     name, tags, note = _annotated(attempts, annotations)
@@ -63,9 +64,9 @@ def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation]) ->
         f1=_newest(attempts, lambda item: item.f1),
         samples_per_s=_newest(attempts, lambda item: item.samples_per_s),
         tokens_per_s=_newest(attempts, lambda item: item.tokens_per_s),
-        peak_memory_bytes=max(
-            (item.peak_memory_bytes for item in attempts if item.peak_memory_bytes is not None), default=None
-        ),
+        peak_memory_bytes=_largest(item.peak_memory_bytes for item in attempts),
+        peak_reserved_bytes=_largest(item.peak_reserved_bytes for item in attempts),
+        num_lines=num_lines,
     )
 
 
@@ -123,6 +124,10 @@ def _newest(attempts: Sequence[Attempt], value_of: Callable[[Attempt], Any]) -> 
 def _total(values: Any) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _largest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _of_config(attempt: Attempt, key: str, check: Check) -> Any:

@@ -83,7 +83,7 @@ def write_lab(runs_dir: Path, now: float) -> None:
             name="preempted twice, then done",
             lives=(
                 Life(1, 130, now - 40_000, None),
-                Life(101, 160, now - 39_800, "preempted", "SIGUSR1: time limit near"),
+                Life(101, 160, now - 39_800, "preempted", "SIGUSR1: time limit near", world_size=2, num_nodes=1),
                 Life(161, 200, now - 39_600),
             ),
             world_size=4,

@@ -19,7 +19,7 @@ def loss_point(attempt: int, step: int, loss: float, width: int = 1) -> LossPoin
 
 
 def throughput_point(step: int, samples_per_s: float, *, is_warmup: bool = False, width: int = 1) -> ThroughputPoint:
-    return ThroughputPoint(1, step, step + width - 1, is_warmup, samples_per_s, 1e4, 0.02, 0.05, 0.001)
+    return ThroughputPoint(1, step, step + width - 1, is_warmup, samples_per_s, 1e4, 0.02, 0.05, 0.001, 2060.0, 2000.0)
 
 
 def sample(attempt: int, node: int, t: float, gpus: list[Any]) -> SystemRow:
@@ -66,7 +66,7 @@ def names(figure: go.Figure) -> list[str]:
 def test_loss_has_a_line_for_each_attempt_and_a_faint_one_for_redone_steps() -> None:
     kept = [loss_point(1, 1, 3.0), loss_point(1, 2, 2.0), loss_point(2, 3, 1.0), loss_point(2, 4, 0.9)]
     figure = run.loss_figure(kept, [loss_point(1, 3, 1.5), loss_point(1, 4, 1.4)])
-    assert names(figure) == ["attempt 1", "attempt 2", "attempt 1, redone"]
+    assert names(figure) == ["attempt 1", "attempt 2", "redone steps"]
     assert list(figure.data[1].x) == [3, 4]
     assert list(figure.data[1].y) == [1.0, 0.9]
     assert figure.data[2].line.dash == "dot"
@@ -112,6 +112,30 @@ def test_evaluation_has_a_pair_of_lines_for_each_split() -> None:
     assert names(run.evaluation_figure([row(1, "dev")])) == ["F1", "EM"]
     figure = run.evaluation_figure([row(1, "dev"), row(1, "<b>xquad</b>")])
     assert names(figure)[:2] == ["F1 (&lt;b&gt;xquad&lt;/b&gt;)", "EM (&lt;b&gt;xquad&lt;/b&gt;)"]
+
+
+def test_many_attempts_are_not_named_and_redone_steps_once() -> None:
+    kept = [loss_point(number, number, 1.0) for number in range(1, run.MOST_NAMED + 2)]
+    figure = run.loss_figure(kept, [loss_point(1, 2, 1.0), loss_point(2, 3, 1.0)])
+    assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["redone steps"]
+    named = run.loss_figure(kept[1:], [])
+    assert all(trace.showlegend for trace in named.data)
+
+
+def test_tokens_are_those_of_the_fullest_and_the_mean_rank() -> None:
+    points = [throughput_point(1, 1.0), replace(throughput_point(2, 1.0), max_rank_tokens=None)]
+    figure = run.tokens_figure(points)
+    assert [(trace.name, list(trace.y)) for trace in figure.data] == [
+        ("fullest rank", [2060.0]),
+        ("mean rank", [2000.0]),
+    ]
+
+
+@pytest.mark.parametrize(("hours", "unit", "last"), [(0.01, "s", 36.0), (1, "min", 60.0), (30, "h", 30.0)])
+def test_wall_clock_is_in_the_unit_that_suits_it(hours: float, unit: str, last: float) -> None:
+    figure = comparison.wall_clock_figure([group("ddp", (1.0, 3600 * hours))])
+    assert figure.layout.xaxis.title.text == f"wall clock ({unit})"
+    assert figure.data[0].x[-1] == pytest.approx(last)
 
 
 def test_time_is_one_bar_in_minutes() -> None:
@@ -192,12 +216,13 @@ def test_plain_text_has_no_tags_and_is_short(text: str) -> None:
 
 
 UNITS = {
-    "loss": ("optimizer step", "loss (mean over the global batch)"),
+    "loss": ("optimizer step", "loss (global batch)"),
     "throughput": ("optimizer step", "features/s (all ranks)"),
     "step_time": ("optimizer step", "time of a step (ms, rank 0)"),
     "evaluation": ("optimizer step", "score (%)"),
-    "utilization": ("time since the first sample (min)", "use (%)"),
-    "memory": ("time since the first sample (min)", "memory in use (GiB)"),
+    "utilization": ("time since the first sample (s)", "use (%)"),
+    "memory": ("time since the first sample (s)", "memory in use (GiB)"),
+    "tokens": ("optimizer step", "real tokens of a step"),
 }
 
 
@@ -210,6 +235,7 @@ def test_axes_name_their_units(chart: str) -> None:
         "evaluation": lambda: run.evaluation_figure([]),
         "utilization": lambda: machine.utilization_figure([]),
         "memory": lambda: machine.memory_figure([]),
+        "tokens": lambda: run.tokens_figure([]),
     }
     layout = figures[chart]().layout
     assert (layout.xaxis.title.text, layout.yaxis.title.text) == UNITS[chart]

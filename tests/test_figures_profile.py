@@ -1,5 +1,7 @@
 """Figures of traces and of the timeline, by what is drawn."""
 
+from dataclasses import replace
+
 from dashboard.figures.profile import parts_figure
 from dashboard.figures.timeline import timeline_figure
 from db.queries import CheckpointRow, EvaluationRow, Stretch, TimePart
@@ -77,6 +79,17 @@ def test_timeline_marks_checkpoints_and_evaluations_of_the_attempts_that_it_show
     assert list(by_name["evaluation"].x) == [2]
     assert by_name["evaluation"].text[0] == "step 100, F1 unknown"
     assert by_name["evaluation"].y[0] != by_name["checkpoint"].y[0]
+
+
+def test_checkpoint_on_the_timeline_tells_its_size_and_time() -> None:
+    saved = replace(checkpoint(1, 60.0), bytes=3 * 2**30, save_time_s=1.5, reason="interval")
+    figure = timeline_figure([stretch(1, 0.0, 600.0)], [saved], [])
+    assert figure.data[1].text[0] == "step 100, interval, 3 GiB, saved in 1.5 s"
+
+
+def test_mark_near_the_left_edge_has_its_word_on_the_right() -> None:
+    figure = timeline_figure([stretch(1, 0.0, 10.0), stretch(2, 60.0, 600.0)], [], [])
+    assert list(figure.data[-1].textposition) == ["top right", "top left"]
 
 
 def test_timeline_of_many_attempts_names_none_beside_its_mark() -> None:

@@ -1,15 +1,21 @@
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, inspect, select, text
 
 from db.engine import MIGRATIONS, create_engine_for, migrate, writing
-from db.models import Base
+from db.ingest import ingest
+from db.models import Attempt, Base
+from tests.journals import write_run
+from tests.record.rows import every_row
 
 
 def definitions(engine: Engine) -> dict[str, str]:
@@ -54,10 +60,39 @@ def test_history_is_one_line_named_by_number_and_verb() -> None:
 def test_downgrade_leaves_nothing(tmp_path: Path) -> None:
     engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
     migrate(engine)
+    alembic(engine, command.downgrade, "base")
+    assert set(inspect(engine).get_table_names()) == {"alembic_version"}
+    engine.dispose()
+
+
+def alembic(engine: Engine, move: Callable[[Config, str], None], revision: str) -> None:
+    """Upgrade or downgrade a database."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with writing(engine).begin() as connection:
         config.attributes["connection"] = connection
-        command.downgrade(config, "base")
-    assert set(inspect(engine).get_table_names()) == {"alembic_version"}
+        move(config, revision)
+
+
+def test_summaries_of_older_attempts_are_those_that_ingest_makes(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "a", num_steps=60)
+    write_run(tmp_path / "runs", "b", num_steps=2)
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    migrate(engine)
+    ingest(engine, tmp_path / "runs")
+    made = every_row(engine)
+    alembic(engine, command.downgrade, "0001_create_record")
+    alembic(engine, command.upgrade, "0002_add_step_summaries")
+    again = every_row(engine)
+    assert again.keys() == made.keys()
+    for table, rows in made.items():
+        assert len(again[table]) == len(rows)
+        for before, after in zip(chain(*rows), chain(*again[table]), strict=True):
+            assert after == (pytest.approx(before) if isinstance(before, float) else before), table
+    assert {row.num_timed_steps for row in attempts_in(engine) if row.provenance == "measured"} == {58, None}
     engine.dispose()
+
+
+def attempts_in(engine: Engine) -> Sequence[Any]:
+    with engine.connect() as connection:
+        return connection.execute(select(Attempt.__table__)).all()

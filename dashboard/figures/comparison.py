@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 
 from dashboard import formats, labels
-from dashboard.figures.style import axis, color_of, figure, plain
+from dashboard.figures.style import axis, color_of, figure, plain, time_unit
 from db import statistics
 from db.queries import Group, distinctions
 
@@ -14,8 +14,9 @@ _OTHER_COLOR = color_of(3)
 
 
 def wall_clock_figure(groups: Sequence[Group]) -> go.Figure:
-    """Return the wall clock of every run in minutes, a line of dots a group; hollow dots are reported."""
-    return _dots(groups, "wall_clock_s", 1 / 60, "wall clock (min)", _name)
+    """Return the wall clock of every run, a line of dots a group; hollow dots are reported."""
+    unit_s, unit = time_unit(max((value for group in groups for value in group.values_of("wall_clock_s")), default=0))
+    return _dots(groups, "wall_clock_s", 1 / unit_s, f"wall clock ({unit})", _name)
 
 
 def throughput_figure(groups: Sequence[Group]) -> go.Figure:

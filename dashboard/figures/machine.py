@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboard.figures.style import MUTED, axis, color_of, figure
+from dashboard.figures.style import MUTED, axis, color_of, figure, time_unit
 from db.queries import SystemRow, TimeShare
 
 GIB = 2**30
@@ -23,13 +23,14 @@ _TIME_COLORS = {
 
 
 def time_figure(shares: Sequence[TimeShare]) -> go.Figure:
-    """Return one bar of the wall clock in minutes, parted by kind of work."""
+    """Return one bar of the wall clock, parted by kind of work."""
     whole = sum(share.seconds for share in shares)
+    unit_s, unit = time_unit(whole)
     traces = [
         go.Bar(
             name=share.what,
             y=[""],
-            x=[share.seconds / 60],
+            x=[share.seconds / unit_s],
             orientation="h",
             marker={"color": _TIME_COLORS[share.what]},
             hovertemplate=f"{share.seconds:,.1f} s, {share.seconds / whole:.1%}<extra>{share.what}</extra>",
@@ -38,7 +39,9 @@ def time_figure(shares: Sequence[TimeShare]) -> go.Figure:
     ]
     layout: dict[str, Any] = {"barmode": "stack", "height": 170, "hovermode": "closest", "bargap": 0.2}
     legend = {"orientation": "h", "x": 0, "y": 1.05, "yanchor": "bottom", "traceorder": "normal"}
-    return figure(traces, "wall clock (min)", "", margin={"l": 16, "r": 16, "t": 16, "b": 48}, legend=legend, **layout)
+    return figure(
+        traces, f"wall clock ({unit})", "", margin={"l": 16, "r": 16, "t": 16, "b": 48}, legend=legend, **layout
+    )
 
 
 def utilization_figure(samples: Sequence[SystemRow]) -> go.Figure:
@@ -48,7 +51,7 @@ def utilization_figure(samples: Sequence[SystemRow]) -> go.Figure:
         traces.append(_series(f"CPU, {node}", own, samples, lambda row: row.cpu_percent, 2 * index))
         traces.append(_series(f"GPU, {node}", own, samples, _gpu_percent, 2 * index + 1))
     y_axis = axis("use (%)", range=[0, 105])
-    return figure(_known(traces), "time since the first sample (min)", "", yaxis=y_axis)
+    return figure(_known(traces), _since_the_first(samples), "", yaxis=y_axis)
 
 
 def memory_figure(samples: Sequence[SystemRow]) -> go.Figure:
@@ -58,7 +61,7 @@ def memory_figure(samples: Sequence[SystemRow]) -> go.Figure:
         traces.append(_series(f"host, {node}", own, samples, lambda row: _gib(row.memory_bytes), 2 * index))
         traces.append(_series(f"GPUs, {node}", own, samples, _gpu_gib, 2 * index + 1))
     y_axis = axis("memory in use (GiB)", rangemode="tozero")
-    return figure(_known(traces), "time since the first sample (min)", "", yaxis=y_axis)
+    return figure(_known(traces), _since_the_first(samples), "", yaxis=y_axis)
 
 
 def _by_node(samples: Sequence[SystemRow]) -> list[tuple[str, list[SystemRow]]]:
@@ -73,23 +76,32 @@ def _series(
     value: Callable[[SystemRow], float | None],
     color: int,
 ) -> go.Scatter:
-    minutes: list[float | None] = []
+    unit_s, _ = _unit_of(samples)
+    times: list[float | None] = []
     values: list[float | None] = []
     for _, of_attempt in groupby(own, key=lambda row: row.attempt):
         for row in of_attempt:
-            minutes.append((row.t - samples[0].t) / 60)
+            times.append((row.t - samples[0].t) / unit_s)
             values.append(value(row))
         # Between attempts nobody measured, so no line is drawn.
-        minutes.append(None)
+        times.append(None)
         values.append(None)
     return go.Scatter(
         name=name,
-        x=minutes,
+        x=times,
         y=values,
         mode="lines",
         line={"color": color_of(color), "width": 1.5},
         hovertemplate="%{y:.3~g}",
     )
+
+
+def _unit_of(samples: Sequence[SystemRow]) -> tuple[float, str]:
+    return time_unit(samples[-1].t - samples[0].t if samples else 0.0)
+
+
+def _since_the_first(samples: Sequence[SystemRow]) -> str:
+    return f"time since the first sample ({_unit_of(samples)[1]})"
 
 
 def _known(traces: list[go.Scatter]) -> list[go.Scatter]:

@@ -10,20 +10,24 @@ from dashboard.figures.style import MUTED, axis, color_of, figure, plain
 from db.queries import EvaluationRow, LossPoint, ThroughputPoint
 
 STEP = "optimizer step"
+MOST_NAMED = 6
+"""More attempts would leave no room below their legend, and colours repeat after as many."""
 PointT = TypeVar("PointT", LossPoint, ThroughputPoint)
 
 
 def loss_figure(points: Sequence[LossPoint], redone: Sequence[LossPoint]) -> go.Figure:
     """Return the loss over the steps, an attempt a line; steps that were taken again are faint."""
     traces: list[go.Scatter] = []
-    for attempt, own in _by_attempt(points):
+    for attempt, own in (parts := _by_attempt(points)):
         if any(point.last_step > point.first_step for point in own):
             traces += _band(own, color_of(attempt - 1))
-        traces.append(_line(f"attempt {attempt}", own, lambda point: point.loss, color_of(attempt - 1)))
-    for attempt, own in _by_attempt(redone):
-        line = _line(f"attempt {attempt}, redone", own, lambda point: point.loss, MUTED)
-        traces.append(line.update(line={"dash": "dot", "width": 1.5}))
-    return figure(traces, STEP, "loss (mean over the global batch)")
+        line = _line(f"attempt {attempt}", own, lambda point: point.loss, color_of(attempt - 1))
+        traces.append(line.update(showlegend=len(parts) <= MOST_NAMED))
+    for index, (attempt, own) in enumerate(_by_attempt(redone)):
+        line = _line("redone steps", own, lambda point: point.loss, MUTED)
+        line.update(line={"dash": "dot", "width": 1.5}, legendgroup="redone", showlegend=index == 0)
+        traces.append(line.update(hovertemplate=f"%{{y:.4~g}}, attempt {attempt}"))
+    return figure(traces, STEP, "loss (global batch)")
 
 
 def optimizer_figure(points: Sequence[LossPoint]) -> go.Figure:
@@ -45,9 +49,9 @@ def optimizer_figure(points: Sequence[LossPoint]) -> go.Figure:
 def throughput_figure(points: Sequence[ThroughputPoint], samples_per_s: float | None) -> go.Figure:
     """Return features a second over the steps; warm-up is marked, and the run's own figure is a line."""
     traces: list[go.Scatter] = []
-    for attempt, own in _by_attempt([point for point in points if not point.is_warmup]):
+    for attempt, own in (parts := _by_attempt([point for point in points if not point.is_warmup])):
         line = _line(f"attempt {attempt}", own, lambda point: point.samples_per_s, color_of(attempt - 1))
-        traces.append(line)
+        traces.append(line.update(showlegend=len(parts) <= MOST_NAMED))
     warmup = [point for point in points if point.is_warmup]
     if warmup:
         marks = _line("warm-up, not counted", warmup, lambda point: point.samples_per_s, MUTED)
@@ -75,6 +79,14 @@ def step_time_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
     is_thinned = any(point.last_step > point.first_step for point in steady)
     y_axis = axis("time of a step (ms, rank 0)", rangemode="tozero")
     return figure([step, data, *([slowest] if is_thinned else [])], STEP, "", yaxis=y_axis)
+
+
+def tokens_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
+    """Return the tokens of the fullest and of the mean rank over the steps."""
+    known = [point for point in points if point.max_rank_tokens is not None]
+    fullest = _line("fullest rank", known, lambda point: point.max_rank_tokens, color_of(1))
+    mean = _line("mean rank", known, lambda point: point.mean_rank_tokens, color_of(0))
+    return figure([fullest, mean], STEP, "", yaxis=axis("real tokens of a step", rangemode="tozero"))
 
 
 def evaluation_figure(rows: Sequence[EvaluationRow]) -> go.Figure:

@@ -26,6 +26,17 @@ def plain(text: str) -> str:
     return html.escape(shortened, quote=False)
 
 
+def time_unit(longest_s: float) -> tuple[float, str]:
+    """Return the seconds and the name of the unit in which spans up to this one read well.
+
+    >>> time_unit(45), time_unit(1200), time_unit(40_000)
+    ((1.0, 's'), (60.0, 'min'), (3600.0, 'h'))
+    """
+    if longest_s < 120:
+        return 1.0, "s"
+    return (60.0, "min") if longest_s < 3 * 3600 else (3600.0, "h")
+
+
 def axis(title: str, **settings: Any) -> dict[str, Any]:
     """Return an axis with its title, which names the unit."""
     return {"title": {"text": title, "font": {"size": 12}}, "zeroline": False, **settings}

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from dashboard.figures.style import MUTED, axis, color_of, figure, plain
+from dashboard import formats
+from dashboard.figures.style import MUTED, axis, color_of, figure, plain, time_unit
 from db.queries import CheckpointRow, EvaluationRow, Stretch
 
 _LOST = "#c9463d"
@@ -18,28 +19,28 @@ _END_COLORS = {"finished": color_of(2), "preempted": color_of(5), "running": col
 def timeline_figure(
     stretches: Sequence[Stretch], checkpoints: Sequence[CheckpointRow], evaluations: Sequence[EvaluationRow]
 ) -> go.Figure:
-    """Return the world size as steps over the minutes since the first start, with what happened on top."""
+    """Return the world size as steps over the time since the first start, with what happened on top."""
     if not stretches:
         return figure([], "", "")
     sizes = {stretch.attempt: stretch.world_size for stretch in stretches}
-    start = stretches[0].started_at
-    traces = [_world_size(stretches, start)]
+    clock = _Clock(stretches)
+    traces = [_world_size(stretches, clock)]
     if any(stretch.lost_since is not None for stretch in stretches):
-        traces.append(_lost(stretches, start))
+        traces.append(_lost(stretches, clock))
     saved = [row for row in checkpoints if row.attempt in sizes]
-    texts = [f"step {row.step:,}, {plain(row.reason or '')}" for row in saved]
+    texts = [_saved(row) for row in saved]
     heights = {attempt: _CHECKPOINT_LANE * size for attempt, size in sizes.items()}
-    traces.append(_marks("checkpoint", saved, texts, heights, start, ("line-ns", color_of(3))))
+    traces.append(_marks("checkpoint", saved, texts, heights, clock, ("line-ns", color_of(3))))
     scored = [row for row in evaluations if row.attempt in sizes]
     texts = [f"step {row.step:,}, F1 {'unknown' if row.f1 is None else f'{row.f1:.2f}'}" for row in scored]
     heights = {attempt: _EVALUATION_LANE * size for attempt, size in sizes.items()}
-    traces.append(_marks("evaluation", scored, texts, heights, start, ("star-diamond", color_of(1))))
-    traces.append(_ends(stretches, start))
+    traces.append(_marks("evaluation", scored, texts, heights, clock, ("star-diamond", color_of(1))))
+    traces.append(_ends(stretches, clock))
     largest = max(sizes.values())
     ranks = axis("ranks at work", range=[0, 1.25 * largest], tickformat="d", dtick=max(1, -(-largest // 8)))
     return figure(
         [trace for trace in traces if len(trace.x)],
-        "time since the first start (min)",
+        f"time since the first start ({clock.unit})",
         "",
         yaxis=ranks,
         hovermode="closest",
@@ -47,18 +48,45 @@ def timeline_figure(
     )
 
 
-def _world_size(stretches: Sequence[Stretch], start: float) -> go.Scatter:
-    minutes: list[float] = []
+class _Clock:
+    """Time since the first start, in the unit that suits the whole."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._start = stretches[0].started_at
+        self._end = max(stretch.ended_at for stretch in stretches)
+        self._unit_s, self.unit = time_unit(self._end - self._start)
+
+    def at(self, t: float) -> float:
+        """Return where a moment lies on the axis."""
+        return (t - self._start) / self._unit_s
+
+    def is_early(self, t: float) -> bool:
+        """Tell whether a text that ends at this moment would begin left of the axis."""
+        return t - self._start < 0.15 * (self._end - self._start)
+
+
+def _saved(row: CheckpointRow) -> str:
+    facts = [f"step {row.step:,}"]
+    if row.reason:
+        facts.append(plain(row.reason))
+    if row.bytes is not None:
+        facts.append(formats.size(row.bytes))
+    if row.save_time_s is not None:
+        facts.append(f"saved in {formats.duration(row.save_time_s)}")
+    return ", ".join(facts)
+
+
+def _world_size(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
+    times: list[float] = []
     sizes: list[int] = []
     for stretch in stretches:
         # Down to none before and after, so that a wait between attempts shows as one.
-        minutes += [
-            (t - start) / 60 for t in (stretch.started_at, stretch.started_at, stretch.ended_at, stretch.ended_at)
-        ]
+        began, ended = clock.at(stretch.started_at), clock.at(stretch.ended_at)
+        times += [began, began, ended, ended]
         sizes += [0, stretch.world_size, stretch.world_size, 0]
     return go.Scatter(
         name="ranks",
-        x=minutes,
+        x=times,
         y=sizes,
         mode="lines",
         line={"color": color_of(0), "width": 2},
@@ -68,19 +96,19 @@ def _world_size(stretches: Sequence[Stretch], start: float) -> go.Scatter:
     )
 
 
-def _lost(stretches: Sequence[Stretch], start: float) -> go.Scatter:
-    minutes: list[float | None] = []
+def _lost(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
+    times: list[float | None] = []
     sizes: list[int | None] = []
     texts: list[str | None] = []
     for stretch in stretches:
         if stretch.lost_since is None:
             continue
-        minutes += [(stretch.lost_since - start) / 60, (stretch.ended_at - start) / 60, None]
+        times += [clock.at(stretch.lost_since), clock.at(stretch.ended_at), None]
         sizes += [stretch.world_size, stretch.world_size, None]
         texts += [f"attempt {stretch.attempt}: {stretch.num_redone:,} steps lost and redone"] * 2 + [None]
     return go.Scatter(
         name="lost and redone",
-        x=minutes,
+        x=times,
         y=sizes,
         text=texts,
         mode="lines",
@@ -94,13 +122,13 @@ def _marks(
     rows: Sequence[CheckpointRow] | Sequence[EvaluationRow],
     texts: list[str],
     heights: dict[int, float],
-    start: float,
+    clock: _Clock,
     look: tuple[str, str],
 ) -> go.Scatter:
     symbol, color = look
     return go.Scatter(
         name=name,
-        x=[(row.t - start) / 60 for row in rows],
+        x=[clock.at(row.t) for row in rows],
         y=[heights[row.attempt] for row in rows],
         text=texts,
         mode="markers",
@@ -109,15 +137,15 @@ def _marks(
     )
 
 
-def _ends(stretches: Sequence[Stretch], start: float) -> go.Scatter:
+def _ends(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
     return go.Scatter(
         name="why an attempt ended",
-        x=[(stretch.ended_at - start) / 60 for stretch in stretches],
+        x=[clock.at(stretch.ended_at) for stretch in stretches],
         y=[stretch.world_size for stretch in stretches],
         text=[plain(stretch.status) for stretch in stretches],
         hovertext=[_end(stretch) for stretch in stretches],
         mode="markers+text" if len(stretches) <= _MOST_NAMED else "markers",
-        textposition="top left",
+        textposition=["top right" if clock.is_early(stretch.ended_at) else "top left" for stretch in stretches],
         marker={
             "symbol": [_END_SYMBOLS.get(stretch.status, "x") for stretch in stretches],
             "color": [_END_COLORS.get(stretch.status, _LOST) for stretch in stretches],

@@ -1,12 +1,16 @@
 """The same facts as JSON, below /api; described at /api/openapi.json."""
 
+from dataclasses import fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from dashboard.routes.dependencies import NowDep, SessionDep
+from dashboard.routes.dependencies import GroupsDep, NowDep, SessionDep
+from dashboard.routes.profile import TraceQuery
+from dashboard.routes.profiler import ProfilerQuery, shown
 from dashboard.routes.runs import RunsQuery
+from dashboard.routes.throughput import Line, line
 from db import queries, statistics
 
 router = APIRouter(prefix="/api", tags=["record"])
@@ -24,11 +28,14 @@ class RunAnswer(BaseModel):
     """One run with all but its steps."""
 
     run: queries.RunDetail
+    speed: queries.StepSpeed
+    utilization: queries.Utilization
     attempts: list[queries.AttemptRow]
     evaluations: list[queries.EvaluationRow]
     checkpoints: list[queries.CheckpointRow]
     events: list[queries.EventRow]
     time: list[queries.TimeShare]
+    profiles: list[queries.ProfileKey] = Field(description="traces; the address /profile of the run has one of them")
 
 
 class StepsAnswer(BaseModel):
@@ -64,7 +71,11 @@ class ThroughputAnswer(BaseModel):
 
     group: GroupAnswer
     samples_per_s: float = Field(description="median over the repeats, all ranks, warm-up left out")
+    samples_per_s_per_device: float | None
     tokens_per_s: float | None
+    utilization: queries.Utilization
+    peak_memory_bytes: float | None = Field(description="highest of all repeats, on one device")
+    steps: queries.StepSpeed = Field(description="of the newest repeat")
 
 
 class RunsApiQuery(RunsQuery):
@@ -86,13 +97,18 @@ def runs(session: SessionDep, now: NowDep, query: Annotated[RunsApiQuery, Query(
 def run(session: SessionDep, now: NowDep, run_id: str) -> RunAnswer:
     """Return one run."""
     attempts = queries.attempts_of(session, run_id, now)
+    found = queries.get_run(session, run_id, now)
+    speed = queries.step_speed_of(session, run_id)
     return RunAnswer(
-        run=queries.get_run(session, run_id, now),
+        run=found,
+        speed=speed,
+        utilization=queries.utilization(found.tokens_per_s, speed, found.world_size, found.device_name),
         attempts=attempts,
         evaluations=queries.evaluations_of(session, run_id),
         checkpoints=queries.checkpoints_of(session, run_id),
         events=queries.events_of(session, run_id),
         time=queries.time_shares(session, run_id, attempts),
+        profiles=queries.profile_keys(session, run_id),
     )
 
 
@@ -113,28 +129,48 @@ def steps(
 @router.get("/speedup")
 def speedup(
     session: SessionDep,
+    known: GroupsDep,
     recipe: str | None = None,
     provenance: str | None = None,
     reference: Annotated[tuple[str, ...], Query()] = (),
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[SpeedupAnswer]:
     """Return the newest groups of finished runs, each beside its reference."""
-    groups = queries.speedup_groups(session, recipe, provenance)
+    groups = known.get(session, queries.speedup_groups, recipe, provenance)
     comparisons = queries.compare_all(groups[:limit], reference, candidates=groups)
     return [_speedup(comparison) for comparison in comparisons]
 
 
 @router.get("/throughput")
-def throughput(session: SessionDep, recipe: str | None = None, provenance: str | None = None) -> list[ThroughputAnswer]:
-    """Return groups of runs with their throughput."""
-    return [
-        ThroughputAnswer(
-            group=_group(group),
-            samples_per_s=statistics.median(group.values_of("samples_per_s")),
-            tokens_per_s=statistics.median(tokens) if (tokens := group.values_of("tokens_per_s")) else None,
-        )
-        for group in queries.throughput_groups(session, recipe, provenance)
-    ]
+def throughput(
+    session: SessionDep,
+    known: GroupsDep,
+    recipe: str | None = None,
+    provenance: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> list[ThroughputAnswer]:
+    """Return the newest groups of finished runs with their throughput, utilization and step times."""
+    groups = known.get(session, queries.throughput_groups, recipe, provenance)[:limit]
+    speeds = queries.step_speeds_of(session, [group.repeats[0].run_id for group in groups])
+    return [_throughput(line(group, speeds[group.repeats[0].run_id])) for group in groups]
+
+
+@router.get("/runs/{run_id}/profile")
+def profile(session: SessionDep, now: NowDep, run_id: str, query: Annotated[TraceQuery, Query()]) -> queries.ProfileRow:
+    """Return the summary of a trace; without an attempt, of the newest attempt's lowest rank."""
+    queries.get_run(session, run_id, now)
+    return queries.profile_of(session, run_id, query.chosen(queries.profile_keys(session, run_id)))
+
+
+@router.get("/profiler")
+def profiler(session: SessionDep, query: Annotated[ProfilerQuery, Query()]) -> queries.ProfilePage:
+    """Return the newest runs that have a trace, each with the summary of one, as on /profiler."""
+    return shown(session, query)
+
+
+def _throughput(of: Line) -> ThroughputAnswer:
+    figures = {field.name: getattr(of, field.name) for field in fields(of) if field.name != "group"}
+    return ThroughputAnswer(group=_group(of.group), **figures)
 
 
 def _speedup(comparison: queries.Comparison) -> SpeedupAnswer:

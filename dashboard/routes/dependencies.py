@@ -7,6 +7,8 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
+from dashboard.group_cache import GroupCache
+
 
 def session_of(request: Request) -> Iterator[Session]:
     """Yield a session for one request."""
@@ -24,6 +26,13 @@ def runs_dir_of(request: Request) -> Path:
     return Path(request.app.state.runs_dir)
 
 
+def groups_of(request: Request) -> GroupCache:
+    """Return the groups that earlier visits have put together."""
+    cache: GroupCache = request.app.state.groups
+    return cache
+
+
 SessionDep = Annotated[Session, Depends(session_of)]
 NowDep = Annotated[float, Depends(now_of)]
 RunsDirDep = Annotated[Path, Depends(runs_dir_of)]
+GroupsDep = Annotated[GroupCache, Depends(groups_of)]

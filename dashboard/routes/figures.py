@@ -12,7 +12,7 @@ from starlette.responses import Response
 from dashboard.figures import comparison, machine, run
 from dashboard.figures.profile import parts_figure
 from dashboard.figures.timeline import timeline_figure
-from dashboard.routes.dependencies import NowDep, SessionDep
+from dashboard.routes.dependencies import GroupsDep, NowDep, SessionDep
 from dashboard.routes.profile import TraceQuery
 from dashboard.routes.profiler import ProfilerQuery, bar_name, shown
 from dashboard.routes.speedup import place, shown_groups
@@ -42,6 +42,10 @@ def _throughput(session: Session, found: queries.RunDetail) -> go.Figure:
 
 def _step_time(session: Session, found: queries.RunDetail) -> go.Figure:
     return run.step_time_figure(queries.throughput_series(session, found.run_id, MOST_POINTS))
+
+
+def _tokens(session: Session, found: queries.RunDetail) -> go.Figure:
+    return run.tokens_figure(queries.throughput_series(session, found.run_id, MOST_POINTS))
 
 
 def _evaluation(session: Session, found: queries.RunDetail) -> go.Figure:
@@ -78,6 +82,7 @@ CHARTS: dict[str, Callable[[Session, queries.RunDetail], go.Figure]] = {
     "optimizer": _optimizer,
     "throughput": _throughput,
     "step_time": _step_time,
+    "tokens": _tokens,
     "evaluation": _evaluation,
     "time": _time,
     "utilization": _utilization,
@@ -107,20 +112,23 @@ def run_figure(session: SessionDep, now: NowDep, run_id: str, chart: str) -> Res
 @router.get("/speedup.json")
 def speedup_figure(
     session: SessionDep,
+    known: GroupsDep,
     recipe: str = "",
+    study: str = "",
     section: str = "",
     reference: Annotated[tuple[str, ...], Query()] = (),
 ) -> Response:
     """Return the wall clocks of one section of the page, in the order of its table."""
-    shown = shown_groups(queries.speedup_groups(session, recipe or None), reference)
+    shown = shown_groups(known.get(session, queries.speedup_groups, recipe or None, None, study or None), reference)
     groups = [group for group in shown if (group.setting.recipe or "") == section]
     return _json(comparison.wall_clock_figure(sorted(groups, key=place)))
 
 
 @router.get("/throughput.json")
-def throughput_figure(session: SessionDep, query: Annotated[ThroughputQuery, Query()]) -> Response:
+def throughput_figure(session: SessionDep, known: GroupsDep, query: Annotated[ThroughputQuery, Query()]) -> Response:
     """Return the throughput of every group of the page, in the order of its table."""
-    return _json(comparison.throughput_figure(fastest_groups(session, query).groups))
+    groups = known.get(session, queries.throughput_groups, query.recipe or None)
+    return _json(comparison.throughput_figure(fastest_groups(groups, query).groups))
 
 
 @router.get("/profiler.json")

@@ -9,14 +9,15 @@ from starlette.responses import Response
 
 from dashboard.configuration import grouped
 from dashboard.pages import page
-from dashboard.routes.dependencies import NowDep, SessionDep
+from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
 from db import queries
+from db.step_summaries import MOST_STEPS
 
 MOST_ROWS = 100
 """Of checkpoints, events and evaluations a page shows the newest so many; /api has more."""
 
 MOST_ENVIRONMENTS = 10
-_OF_ONE_ATTEMPT = {"start_step", "resumed_from", "setup_time_s"}
+_OF_ONE_ATTEMPT = {"start_step", "resumed_from", "setup_time_s", "phases"}
 
 router = APIRouter(include_in_schema=False)
 
@@ -42,21 +43,25 @@ class Environment:
 
 
 @router.get("/runs/{run_id}")
-def run(request: Request, session: SessionDep, now: NowDep, run_id: str) -> Response:
+def run(request: Request, session: SessionDep, now: NowDep, runs_dir: RunsDirDep, run_id: str) -> Response:
     """Show one run."""
     found = queries.get_run(session, run_id, now)
     attempts = queries.attempts_of(session, run_id, now)
     lineage = queries.lineage_of(session, run_id)
     evaluations = queries.evaluations_of(session, run_id)
+    speed = queries.step_speed_of(session, run_id)
     context = {
         "now": now,
         "run": found,
+        "is_here": found.provenance == "reported" or (runs_dir / found.run_id).is_dir(),
         "is_live": found.status == "running",
         "settings": grouped(found.config),
         "attempts": _views(attempts, lineage, is_measured=found.provenance == "measured")[-MOST_ROWS:],
         "num_attempts_left_out": max(0, len(attempts) - MOST_ROWS),
         "environments": _environments(attempts)[-MOST_ENVIRONMENTS:],
         "has_steps": bool(lineage),
+        "speed": speed,
+        "utilization": queries.utilization(found.tokens_per_s, speed, found.world_size, found.device_name),
         "has_times": any((row.ended_at or row.last_seen_at) > row.started_at for row in attempts),
         "has_profile": queries.has_profile(session, run_id),
         "has_samples": queries.has_system_samples(session, run_id),
@@ -64,7 +69,9 @@ def run(request: Request, session: SessionDep, now: NowDep, run_id: str) -> Resp
         "checkpoints": queries.checkpoints_of(session, run_id, MOST_ROWS),
         "events": queries.events_of(session, run_id, MOST_ROWS),
         "shares": queries.time_shares(session, run_id, attempts),
+        "phases": _phases(attempts),
         "most_rows": MOST_ROWS,
+        "most_steps": MOST_STEPS,
     }
     return page(request, "run.html", context)
 
@@ -84,6 +91,15 @@ def _views(
             # Its end may state the step where its lines do not.
             views.append(AttemptView(row, row.end_step and row.end_step - (row.start_step or 0), None))
     return views
+
+
+def _phases(attempts: list[queries.AttemptRow]) -> list[tuple[str, float]]:
+    """Return the seconds of each phase over all attempts, the longest first."""
+    seconds: dict[str, float] = {}
+    for attempt in attempts:
+        for name, of_attempt in attempt.phases.items():
+            seconds[name] = seconds.get(name, 0.0) + of_attempt
+    return sorted(seconds.items(), key=lambda phase: -phase[1])[:MOST_ROWS]
 
 
 def _environments(attempts: list[queries.AttemptRow]) -> list[Environment]:

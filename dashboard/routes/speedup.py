@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from dashboard import labels
 from dashboard.pages import page
-from dashboard.routes.dependencies import SessionDep
+from dashboard.routes.dependencies import GroupsDep, SessionDep
 from db import statistics
 from db.queries import Comparison, Group, ScalingLaw, compare_all, distinctions, scaling_laws, speedup_groups
 from db.queries.comparison import PROVENANCES
@@ -52,19 +52,23 @@ class Section:
 def speedup(
     request: Request,
     session: SessionDep,
+    known: GroupsDep,
     recipe: str = "",
+    study: str = "",
     reference: Annotated[tuple[str, ...], Query()] = (),
 ) -> Response:
-    """Show every recipe's groups."""
-    groups = speedup_groups(session, recipe or None)
+    """Show every recipe's groups, or those of one scaling study."""
+    groups = known.get(session, speedup_groups, recipe or None, None, study or None)
     shown = shown_groups(groups, reference)
+    asked = {name: value for name, value in (("recipe", recipe), ("study", study)) if value}
     context = {
         "apart": distinctions(shown, labels.row),
         "sections": sections(compare_all(shown, reference, candidates=groups)),
         "num_left_out": len(groups) - len(shown),
         "recipe": recipe,
-        "choose": lambda group: _address(recipe, shown, reference, group),
-        "figure": lambda section: _figure_address(recipe, section, reference),
+        "study": study,
+        "choose": lambda group: _address(asked, shown, reference, group),
+        "figure": lambda section: _figure_address(asked, section, reference),
         "has_own_runs": any(group.setting.provenance != "reported" for group in groups),
     }
     return page(request, "speedup.html", context)
@@ -128,16 +132,16 @@ def _reference_time(comparison: Comparison) -> float | None:
     return statistics.median(comparison.reference.values_of("wall_clock_s"))
 
 
-def _address(recipe: str, shown: list[Group], references: tuple[str, ...], chosen: Group) -> str:
+def _address(asked: dict[str, str], shown: list[Group], references: tuple[str, ...], chosen: Group) -> str:
     """Return the address of the page on which a group is the reference of its recipe."""
     same_recipe = {group.key for group in shown if group.setting.recipe == chosen.setting.recipe}
     kept = [key for key in references if key not in same_recipe]
-    return f"/speedup?{urlencode({'recipe': recipe, 'reference': [*kept, chosen.key]}, doseq=True)}"
+    return f"/speedup?{urlencode({**asked, 'reference': [*kept, chosen.key]}, doseq=True)}"
 
 
-def _figure_address(recipe: str, section: Section, references: tuple[str, ...]) -> str:
-    asked = {"recipe": recipe, "section": section.recipe or "", "reference": references}
-    return f"/figures/speedup.json?{urlencode(asked, doseq=True)}"
+def _figure_address(asked: dict[str, str], section: Section, references: tuple[str, ...]) -> str:
+    query = {**asked, "section": section.recipe or "", "reference": references}
+    return f"/figures/speedup.json?{urlencode(query, doseq=True)}"
 
 
 def _median_if_known(values: list[float]) -> float | None:

@@ -6,16 +6,23 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
-from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard import labels
 from dashboard.pages import page
-from dashboard.routes.dependencies import SessionDep
+from dashboard.routes.dependencies import GroupsDep, SessionDep
 from db import statistics
-from db.queries import Group, StepSpeed, distinctions, mfu, peak_flops_per_s, step_speed_of, throughput_groups
-from db.queries.speed import MOST_STEPS
+from db.queries import (
+    Group,
+    StepSpeed,
+    Utilization,
+    distinctions,
+    step_speeds_of,
+    throughput_groups,
+    utilization,
+)
+from db.step_summaries import MOST_STEPS
 
 MOST_GROUPS = 40
 router = APIRouter(include_in_schema=False)
@@ -52,20 +59,20 @@ class Line:
     samples_per_s: float
     samples_per_s_per_device: float | None
     tokens_per_s: float | None
-    padded_tokens_per_s: float | None
-    """Of batches padded to the full length, had they been trained in the same time."""
-    mfu: float | None
-    mfu_padded: float | None
+    utilization: Utilization
     peak_memory_bytes: float | None
     steps: StepSpeed
 
 
 @router.get("/throughput")
-def throughput(request: Request, session: SessionDep, query: Annotated[ThroughputQuery, Query()]) -> Response:
+def throughput(
+    request: Request, session: SessionDep, known: GroupsDep, query: Annotated[ThroughputQuery, Query()]
+) -> Response:
     """Show the fastest groups first."""
-    found = shown_groups(session, query)
+    found = shown_groups(known.get(session, throughput_groups, query.recipe or None), query)
+    speeds = step_speeds_of(session, [group.repeats[0].run_id for group in found.groups])
     context = {
-        "lines": [line(group, step_speed_of(session, group.repeats[0].run_id)) for group in found.groups],
+        "lines": [line(group, speeds[group.repeats[0].run_id]) for group in found.groups],
         "apart": distinctions(found.groups, labels.row),
         "found": found,
         "query": query,
@@ -74,9 +81,8 @@ def throughput(request: Request, session: SessionDep, query: Annotated[Throughpu
     return page(request, "throughput.html", context)
 
 
-def shown_groups(session: Session, query: ThroughputQuery) -> ShownGroups:
+def shown_groups(groups: list[Group], query: ThroughputQuery) -> ShownGroups:
     """Return the newest groups that match and fit on a page, the fastest first."""
-    groups = throughput_groups(session, query.recipe or None)
     choices = {
         name: sorted({value for group in groups if (value := getattr(group.setting, name))})
         for name in ("device_name", "parallel")
@@ -95,29 +101,16 @@ def line(group: Group, steps: StepSpeed) -> Line:
         group: with a throughput in every repeat.
         steps: of its newest repeat.
     """
+    setting = group.setting
     samples_per_s = statistics.median(group.values_of("samples_per_s"))
     tokens, memory = group.values_of("tokens_per_s"), group.values_of("peak_memory_bytes")
     tokens_per_s = statistics.median(tokens) if tokens else None
-    padded_per_s = None
-    if tokens_per_s is not None and steps.padding_ratio is not None:
-        padded_per_s = tokens_per_s * steps.padding_ratio
-    size = group.setting.world_size
     return Line(
         group=group,
         samples_per_s=samples_per_s,
-        samples_per_s_per_device=samples_per_s / size if size else None,
+        samples_per_s_per_device=samples_per_s / setting.world_size if setting.world_size else None,
         tokens_per_s=tokens_per_s,
-        padded_tokens_per_s=padded_per_s,
-        mfu=_mfu(group, steps, tokens_per_s),
-        mfu_padded=_mfu(group, steps, padded_per_s),
+        utilization=utilization(tokens_per_s, steps, setting.world_size, setting.device_name),
         peak_memory_bytes=max(memory) if memory else None,
         steps=steps,
     )
-
-
-def _mfu(group: Group, steps: StepSpeed, tokens_per_s: float | None) -> float | None:
-    size = group.setting.world_size
-    peak = peak_flops_per_s(group.setting.device_name, steps.precision)
-    if tokens_per_s is None or steps.flops_per_token is None or not size or peak is None:
-        return None
-    return mfu(tokens_per_s, steps.flops_per_token, size, peak)

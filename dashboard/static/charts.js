@@ -2,10 +2,11 @@
 // Draws every element with data-figure once it comes near the window, in the colours of the style sheet.
 (() => {
   const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const NARROW = 520;
   const isDark = window.matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map();
 
-  function themed(layout) {
+  function themed({ data, layout }, width) {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
     const font = { family: style.fontFamily, size: 12.5, color: color("--ink-soft") };
@@ -13,6 +14,11 @@
     const result = { ...layout, font, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hoverlabel: card };
     for (const key of Object.keys(result).filter((name) => /^[xy]axis\d*$/.test(name))) {
       result[key] = { gridcolor: color("--line"), linecolor: color("--line"), automargin: true, ...result[key] };
+    }
+    if (width < NARROW && layout.showlegend) {
+      // Few names fit beside each other there: each further row of the legend gets room of its own.
+      const named = data.filter((trace) => trace.showlegend !== false).length;
+      result.height = layout.height + 19 * Math.max(0, Math.ceil(named / 2) - 1);
     }
     result.modebar = { bgcolor: "rgba(0,0,0,0)", color: color("--ink-faint"), activecolor: color("--accent") };
     return result;
@@ -38,7 +44,7 @@
     }
     if (!drawn.has(element)) element.replaceChildren();
     drawn.set(element, figure);
-    await Plotly.react(element, figure.data, themed(figure.layout), CONFIG);
+    await Plotly.react(element, figure.data, themed(figure, element.clientWidth), CONFIG);
   }
 
   const nearWindow = new IntersectionObserver((entries) => {
@@ -50,7 +56,9 @@
 
   document.querySelectorAll("[data-figure]").forEach((element) => nearWindow.observe(element));
   isDark.addEventListener("change", () => {
-    for (const [element, figure] of drawn) Plotly.react(element, figure.data, themed(figure.layout), CONFIG);
+    for (const [element, figure] of drawn) {
+      Plotly.react(element, figure.data, themed(figure, element.clientWidth), CONFIG);
+    }
   });
   document.addEventListener("elasticqa:refreshed", () => [...drawn.keys()].forEach(draw));
 })();

@@ -10,7 +10,7 @@ from db.queries.details import (
     system_samples_of,
 )
 from db.queries.distinctions import distinctions
-from db.queries.groups import Group, Repeat, Setting, speedup_groups, throughput_groups
+from db.queries.groups import Group, Repeat, Setting, groups_revision, speedup_groups, throughput_groups
 from db.queries.peaks import mfu, peak_flops_per_s
 from db.queries.predictions import PredictionPage, PredictionRow, Verdict, read_predictions
 from db.queries.profile_summary import (
@@ -56,10 +56,11 @@ from db.queries.runs import (
     num_runs,
 )
 from db.queries.scaling import ScalingFit, ScalingLaw, scaling_laws
-from db.queries.speed import StepSpeed, step_speed_of
+from db.queries.speed import StepSpeed, step_speed_of, step_speeds_of
 from db.queries.steps import lineage_of, loss_series, redone_loss_series, steps_of, throughput_series
 from db.queries.time import time_shares
 from db.queries.timeline import Stretch, timeline_of
+from db.queries.utilization import Utilization, utilization
 
 __all__ = [
     "AttemptRow",
@@ -97,6 +98,7 @@ __all__ = [
     "ThroughputPoint",
     "TimePart",
     "TimeShare",
+    "Utilization",
     "Verdict",
     "attempts_of",
     "checkpoints_of",
@@ -110,6 +112,7 @@ __all__ = [
     "events_of",
     "file_in_run",
     "get_run",
+    "groups_revision",
     "has_profile",
     "has_system_samples",
     "lineage_of",
@@ -126,6 +129,7 @@ __all__ = [
     "scaling_laws",
     "speedup_groups",
     "step_speed_of",
+    "step_speeds_of",
     "steps_of",
     "system_samples_of",
     "throughput_groups",
@@ -133,4 +137,5 @@ __all__ = [
     "time_parts",
     "time_shares",
     "timeline_of",
+    "utilization",
 ]

@@ -1,5 +1,6 @@
 """A group against its reference: which ratio may be stated, how sure it is, and what else differs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -65,20 +66,23 @@ def default_reference(group: Group, candidates: list[Group]) -> Group | None:
         group: to be compared.
         candidates: of any recipes and provenances, the group of the newest run first.
     """
-    wanted = (group.setting.recipe, group.setting.provenance, 1)
-    return min(
-        (
-            candidate
-            for candidate in candidates
-            if (candidate.setting.recipe, candidate.setting.provenance, candidate.setting.world_size) == wanted
-        ),
-        key=lambda candidate: (
-            not is_equal_work(group, candidate),
-            candidate.setting.parallel not in {None, "none"},
-            -len(candidate.repeats),
-        ),
-        default=None,
-    )
+    return _best_reference(group, _plainest_first(candidates).get((group.setting.recipe, group.setting.provenance), ()))
+
+
+def _plainest_first(candidates: Sequence[Group]) -> dict[tuple[str | None, str], list[Group]]:
+    """Return the one-device groups by recipe and provenance, the plainest strategy with most repeats first."""
+    found: dict[tuple[str | None, str], list[Group]] = {}
+    for candidate in candidates:
+        if candidate.setting.world_size == 1:
+            found.setdefault((candidate.setting.recipe, candidate.setting.provenance), []).append(candidate)
+    for same in found.values():
+        same.sort(key=lambda each: (each.setting.parallel not in {None, "none"}, -len(each.repeats)))
+    return found
+
+
+def _best_reference(group: Group, plainest_first: Sequence[Group]) -> Group | None:
+    equal = (candidate for candidate in plainest_first if is_equal_work(group, candidate))
+    return next(equal, plainest_first[0] if plainest_first else None)
 
 
 def compare_all(
@@ -94,10 +98,12 @@ def compare_all(
     """
     candidates = groups if candidates is None else candidates
     chosen = {group.setting.recipe: group for group in candidates if group.key in references}
+    plainest = _plainest_first(candidates)
     comparisons = []
     for group in groups:
-        reference = chosen.get(group.setting.recipe) or default_reference(group, candidates)
-        comparisons.append(compare(group, reference))
+        setting = group.setting
+        default = _best_reference(group, plainest.get((setting.recipe, setting.provenance), ()))
+        comparisons.append(compare(group, chosen.get(setting.recipe) or default))
     return comparisons
 
 

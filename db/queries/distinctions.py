@@ -20,13 +20,23 @@ def distinctions(groups: Sequence[Group], name: Callable[[Group], Hashable]) -> 
     by_name: dict[Hashable, list[Group]] = {}
     for group in groups:
         by_name.setdefault(name(group), []).append(group)
-    return {group.key: _settings(group, same) for same in by_name.values() for group in same}
+    return {key: settings for same in by_name.values() for key, settings in _settings(same).items()}
 
 
-def _settings(group: Group, same: Sequence[Group]) -> tuple[str, ...]:
-    shown = {setting: setting_text(value) for setting, value in group.config.items() if setting not in NOT_OF_THE_WORK}
-    return tuple(
-        f"{setting} {text}"
-        for setting, text in sorted(shown.items())
-        if any(setting not in other.config or setting_text(other.config[setting]) != text for other in same)
-    )
+def _settings(same: Sequence[Group]) -> dict[str, tuple[str, ...]]:
+    if len(same) == 1:
+        return {same[0].key: ()}
+    shown = {
+        group.key: {
+            setting: setting_text(value) for setting, value in group.config.items() if setting not in NOT_OF_THE_WORK
+        }
+        for group in same
+    }
+    # A setting that one of them did not record is None there, which no text is.
+    texts: dict[str, set[str | None]] = {}
+    for setting in {setting for settings in shown.values() for setting in settings}:
+        texts[setting] = {settings.get(setting) for settings in shown.values()}
+    return {
+        key: tuple(f"{setting} {text}" for setting, text in sorted(settings.items()) if len(texts[setting]) > 1)
+        for key, settings in shown.items()
+    }

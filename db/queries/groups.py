@@ -1,11 +1,12 @@
 """Repeats of one configuration, put together; nothing of one provenance ever joins another."""
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Run
@@ -83,10 +84,22 @@ class Group:
         return [value for repeat in self.repeats if (value := getattr(repeat, measure)) is not None]
 
 
-def speedup_groups(session: Session, recipe: str | None = None, provenance: str | None = None) -> list[Group]:
-    """Return the groups of finished runs that have a wall clock, the group of the newest run first."""
-    measured = [Run.status == "finished", Run.wall_clock_s > 0]
-    return _groups(session, [*measured, *_asked(recipe, provenance)])
+def speedup_groups(
+    session: Session, recipe: str | None = None, provenance: str | None = None, study: str | None = None
+) -> list[Group]:
+    """Return the groups of finished runs that have a wall clock, the group of the newest run first.
+
+    Args:
+        session: on the record.
+        recipe: of the runs; None asks nothing, as with the others.
+        provenance: of the runs.
+        study: id of a scaling study; its runs have the tag ``study:ID``.
+    """
+    asked = [Run.status == "finished", Run.wall_clock_s > 0, *_asked(recipe, provenance)]
+    if study is not None:
+        # Tags are stored as JSON; with its quotation marks a tag is no part of a longer one.
+        asked.append(cast(Run.tags, Text).contains(json.dumps(f"study:{study}"), autoescape=True))
+    return _groups(session, asked)
 
 
 def throughput_groups(session: Session, recipe: str | None = None, provenance: str | None = None) -> list[Group]:
@@ -103,10 +116,22 @@ def _asked(recipe: str | None, provenance: str | None) -> list[ColumnElement[boo
     return asked
 
 
+_OF_SETTING = tuple(item.name for item in fields(Setting))
+_OF_REPEAT = tuple(item.name for item in fields(Repeat))
+
+
+def groups_revision(session: Session) -> tuple[Any, ...]:
+    """Return what stays the same as long as no finished run comes, goes or gets another line.
+
+    The groups of the functions above stay the same with it.
+    """
+    columns = func.count(), func.sum(Run.num_lines), func.max(Run.last_seen_at), func.sum(Run.last_seen_at)
+    return tuple(session.execute(select(*columns).where(Run.status == "finished")).one())
+
+
 def _groups(session: Session, conditions: list[ColumnElement[bool]]) -> list[Group]:
-    names = list(dict.fromkeys(item.name for row_type in (Repeat, Setting) for item in fields(row_type)))
     statement = (
-        select(Run.config_digest, *(getattr(Run, name) for name in names))
+        select(Run.config_digest, *(getattr(Run, name) for name in dict.fromkeys((*_OF_REPEAT, *_OF_SETTING))))
         .where(*conditions)
         .order_by(Run.created_at.desc(), Run.run_id.desc())
         .limit(MOST_RUNS)
@@ -119,10 +144,10 @@ def _groups(session: Session, conditions: list[ColumnElement[bool]]) -> list[Gro
     return [
         Group(
             key=key,
-            setting=Setting(**{item.name: getattr(rows[0], item.name) for item in fields(Setting)}),
+            setting=Setting(**{name: getattr(rows[0], name) for name in _OF_SETTING}),
             config=configs[rows[0].run_id],
             software=_distinct(software[row.run_id] for row in rows if software.get(row.run_id)),
-            repeats=tuple(Repeat(**{item.name: getattr(row, item.name) for item in fields(Repeat)}) for row in rows),
+            repeats=tuple(Repeat(**{name: getattr(row, name) for name in _OF_REPEAT}) for row in rows),
         )
         for key, rows in members.items()
     ]
@@ -135,8 +160,12 @@ def _configs(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:
 
 def _software(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:
     """Return the versions that the newest attempt of each run had."""
-    statement = select(Attempt.run_id, Attempt.software).where(Attempt.run_id.in_(run_ids))
-    return {row.run_id: row.software for row in session.execute(statement.order_by(Attempt.attempt))}
+    # As text, because thousands of runs have a few sets of versions between them: each is read once.
+    text = cast(Attempt.software, Text).label("text")
+    statement = select(Attempt.run_id, text).where(Attempt.run_id.in_(run_ids)).order_by(Attempt.attempt)
+    texts: dict[str, str] = {row.run_id: row.text for row in session.execute(statement)}
+    known: dict[str, dict[str, Any]] = {software: json.loads(software) for software in set(texts.values())}
+    return {run_id: known[software] for run_id, software in texts.items()}
 
 
 def _distinct(versions: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

@@ -69,6 +69,7 @@ class RunDetail(RunRow):
     train_time_s: float | None
     eval_time_s: float | None
     peak_memory_bytes: int | None
+    peak_reserved_bytes: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,16 @@ class AttemptRow:
     samples_per_s: float | None
     tokens_per_s: float | None
     peak_memory_bytes: int | None
+    peak_reserved_bytes: int | None
+    num_timed_steps: int | None
+    """Newest steps with a time, warm-up left out, that the next five are of; None before the first."""
+    step_time_p50_s: float | None
+    step_time_p95_s: float | None
+    data_share: float | None
+    padding_factor: float | None
+    token_imbalance: float | None
+    phases: dict[str, Any]
+    """Seconds by name, besides steps, evaluations and checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +150,9 @@ class StepRow:
     num_padded_tokens: int | None
     peak_memory_bytes: int | None
     is_warmup: bool
+    max_rank_tokens: int | None
+    mean_rank_tokens: float | None
+    peak_reserved_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -171,6 +185,9 @@ class ThroughputPoint:
     step_time_s_max: float | None
     data_time_s: float | None
     """Mean of these steps."""
+    max_rank_tokens: float | None
+    """Mean of these steps, as the next."""
+    mean_rank_tokens: float | None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, func, select
+from sqlalchemy import ColumnElement, Double, Row, and_, cast, func, select
 from sqlalchemy.orm import Session
 
 from db.models import Step
@@ -68,6 +68,8 @@ def throughput_series(session: Session, run_id: str, max_points: int = 1000) -> 
         func.avg(Step.step_time_s).label("step_time_s"),
         func.max(Step.step_time_s).label("step_time_s_max"),
         func.avg(Step.data_time_s).label("data_time_s"),
+        cast(func.avg(Step.max_rank_tokens), Double).label("max_rank_tokens"),
+        func.avg(Step.mean_rank_tokens).label("mean_rank_tokens"),
     )
     return [
         ThroughputPoint(attempt=attempt, **row._mapping)

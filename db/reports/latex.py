@@ -1,5 +1,7 @@
 """A report as a LaTeX document; compiles with pdflatex and the packages booktabs, longtable and geometry."""
 
+from collections.abc import Sequence
+
 from db.reports.cells import UNKNOWN, moment
 from db.reports.gather import Report
 from db.reports.tables import Table, runs_table, speedup_table
@@ -49,8 +51,20 @@ _PREAMBLE = r"""\documentclass{article}
 def to_latex(report: Report) -> str:
     """Return the source of a report."""
     tables = [speedup_table(report.comparisons), runs_table(report.runs, report.num_matching)]
+    return latex_document("Training runs", report.made_at, tables)
+
+
+def latex_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
+    """Return the source of a document of tables, empty ones left out.
+
+    Args:
+        title: of the document.
+        made_at: Unix time in seconds.
+        tables: in their order.
+    """
     body = "\n".join(_table(table) for table in tables if table.rows)
-    return f"{_PREAMBLE}\\section*{{Training runs}}\nMade {moment(report.made_at)} UTC.\n\n{body}\\end{{document}}\n"
+    head = f"\\section*{{{escaped(title)}}}\nMade {moment(made_at)} UTC.\n\n"
+    return f"{_PREAMBLE}{head}{body}\\end{{document}}\n"
 
 
 def escaped(text: str) -> str:

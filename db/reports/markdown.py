@@ -1,6 +1,7 @@
 """A report as Markdown with pipe tables (GitHub's)."""
 
 import re
+from collections.abc import Sequence
 
 from db.reports.cells import moment
 from db.reports.gather import Report
@@ -13,7 +14,18 @@ _SPECIAL = re.compile(r"[\\`*_{}\[\]()<>#!|~&$@]|:(?=//)|(?<=www)\.")
 def to_markdown(report: Report) -> str:
     """Return the text of a report."""
     tables = [speedup_table(report.comparisons), runs_table(report.runs, report.num_matching)]
-    parts = ["# Training runs", f"Made {moment(report.made_at)} UTC."]
+    return markdown_document("Training runs", report.made_at, tables)
+
+
+def markdown_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
+    """Return the text of a document of tables, empty ones left out.
+
+    Args:
+        title: of the document.
+        made_at: Unix time in seconds.
+        tables: in their order.
+    """
+    parts = [f"# {escaped(title)}", f"Made {moment(made_at)} UTC."]
     parts += [_table(table) for table in tables if table.rows]
     return "\n\n".join(parts) + "\n"
 

@@ -86,7 +86,7 @@ def speedup_table(comparisons: Sequence[Comparison]) -> Table:
         notes.append(
             f"With n < {LEAST_FOR_MEDIAN_INTERVAL} a distribution-free 95% interval of the median does not exist."
         )
-    return Table("Wall clock and speedup", _SPEEDUP_COLUMNS, rows, tuple(notes + _differences(comparisons, names)))
+    return Table("Wall clock and speedup", _SPEEDUP_COLUMNS, rows, tuple(notes + difference_notes(comparisons, names)))
 
 
 def group_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
@@ -163,7 +163,7 @@ def _group_cells(comparison: Comparison, names: dict[str, str], configurations: 
         group.as_reported or str(len(group.repeats)),
         number(statistics.median(walls), 1) if walls else UNKNOWN,
         UNKNOWN if reference is None else names[reference.key],
-        *_ratio_cells(comparison),
+        *ratio_cells(comparison),
         interval(*statistics.quartiles(walls), 1) if len(walls) > 1 else UNKNOWN,
         interval(of_median.low, of_median.high, 1) if of_median else UNKNOWN,
         significant(statistics.median(rates)) if rates else UNKNOWN,
@@ -171,7 +171,8 @@ def _group_cells(comparison: Comparison, names: dict[str, str], configurations: 
     )
 
 
-def _ratio_cells(comparison: Comparison) -> tuple[str, str, str, str, str]:
+def ratio_cells(comparison: Comparison) -> tuple[str, str, str, str, str]:
+    """Return ratio, interval, kind of ratio, p and efficiency of a group."""
     ratio = comparison.ratio
     if ratio is None:
         is_reference = comparison.reference is not None and comparison.reference.key == comparison.group.key
@@ -187,7 +188,7 @@ def _ratio_cells(comparison: Comparison) -> tuple[str, str, str, str, str]:
     )
 
 
-def _differences(comparisons: Sequence[Comparison], names: dict[str, str]) -> list[str]:
+def difference_notes(comparisons: Sequence[Comparison], names: dict[str, str]) -> list[str]:
     """Return what else differs from the reference, said in place: such a ratio is not of the devices alone."""
     return [
         f"{names[comparison.group.key]} against {names[comparison.reference.key]} also differs in "

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, text
 
@@ -37,6 +38,41 @@ def test_api_compares_with_the_chosen_reference(lab: TestClient) -> None:
     ).json()
     assert {item["reference"] for item in chosen} == {by_size["ddp", 2]["group"]["key"]}
     assert all(item["samples_per_s"] > 0 for item in lab.get("/api/throughput").json())
+
+
+def test_api_tells_utilization_percentiles_and_balance_of_a_run(lab: TestClient) -> None:
+    answer = lab.get(f"/api/runs/{KILLED}").json()
+    speed, used = answer["speed"], answer["utilization"]
+    assert 0 < speed["step_time_p50_s"] < speed["step_time_p95_s"]
+    assert 1 < speed["token_imbalance"] < 1.05
+    assert 0 < used["mfu"] < used["mfu_padded"] < 1
+    assert used["padded_tokens_per_s"] == pytest.approx(answer["run"]["tokens_per_s"] * speed["padding_factor"])
+    assert answer["run"]["peak_reserved_bytes"] == 13 * 2**30
+    assert [attempt["num_timed_steps"] for attempt in answer["attempts"]] == [125, 55, 35]
+
+
+def test_api_tells_throughput_as_the_page_does(lab: TestClient) -> None:
+    answer = lab.get("/api/throughput", params={"recipe": "squad", "provenance": "measured"}).json()
+    assert answer
+    for item in answer:
+        size = item["group"]["setting"]["world_size"]
+        assert item["samples_per_s_per_device"] == pytest.approx(item["samples_per_s"] / size)
+        assert 0 < item["utilization"]["mfu"] < 1
+        assert item["steps"]["num_steps"] > 0
+    assert len(lab.get("/api/throughput?limit=2").json()) == 2
+
+
+def test_api_gives_traces(lab: TestClient) -> None:
+    (key,) = lab.get(f"/api/runs/{KILLED}").json()["profiles"]
+    newest = lab.get(f"/api/runs/{KILLED}/profile").json()
+    assert {name: newest[name] for name in key} == key
+    assert newest["summary"]["devices"][0]["compute_us"] > 0
+    asked = {name: key[name] for name in ("attempt", "node_rank", "line")}
+    assert lab.get(f"/api/runs/{KILLED}/profile", params=asked).json() == newest
+    assert lab.get(f"/api/runs/{KILLED}/profile", params=asked | {"attempt": 1}).status_code == 404
+    page = lab.get("/api/profiler").json()
+    assert page["num_matching"] == len(page["rows"]) > 3
+    assert next(row for row in page["rows"] if row["run_id"] == KILLED)["profile"] == newest
 
 
 def test_api_describes_itself(lab: TestClient) -> None:

@@ -1,7 +1,10 @@
 """The thread that ingests beside the pages."""
 
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from sqlalchemy import text
 
 from dashboard.ingesting import IngestLoop
 from db.engine import create_engine_for, migrate
+from db.ingest import ingest
 from tests.dashboard.homes import NOW
 from tests.dashboard_data import Life, RunSpec, ulid, write_run
 
@@ -31,7 +35,7 @@ def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
         with engine.connect() as connection:
             return bool(connection.execute(text(f"SELECT 1 FROM runs WHERE run_id = '{ulid(7)}'")).all())
 
-    with IngestLoop(engine, tmp_path / "runs", 0.05):
+    with IngestLoop(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         write_run(tmp_path / "runs", RunSpec(ulid(7), (Life(1, 2, NOW),)))
         wait_until(is_in_the_record)
     assert "ingest" not in {thread.name for thread in threading.enumerate()}
@@ -40,6 +44,40 @@ def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
 
 def test_ingest_goes_on_after_a_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
-    with IngestLoop(engine, tmp_path / "runs", 0.05):
+    engine.connect().close()
+    with IngestLoop(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         wait_until(lambda: caplog.text.count("ingest failed") > 1)
     engine.dispose()
+
+
+@pytest.mark.parametrize("is_moved", [False, True], ids=["deleted", "replaced"])
+def test_deleted_or_replaced_database_file_is_left(tmp_path: Path, is_moved: bool) -> None:
+    path = tmp_path / "record.db"
+    other, engine = (create_engine_for(f"sqlite:///{file}") for file in (tmp_path / "other.db", path))
+    for each in (other, engine):
+        migrate(each)
+    other.dispose()
+    write_run(tmp_path / "runs", RunSpec(ulid(7), (Life(1, 2, NOW),)))
+
+    def has_run(number: int) -> bool:
+        with engine.connect() as connection:
+            return bool(connection.execute(text(f"SELECT 1 FROM runs WHERE run_id = '{ulid(number)}'")).all())
+
+    with IngestLoop(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
+        wait_until(lambda: has_run(7))
+        for name in ("record.db-wal", "record.db-shm", "record.db"):
+            (tmp_path / name).unlink(missing_ok=True)
+        if is_moved:
+            (tmp_path / "other.db").rename(path)
+        write_run(tmp_path / "runs", RunSpec(ulid(8), (Life(1, 2, NOW),)))
+        wait_until(lambda: path.exists() and runs_in(path) >= {ulid(7), ulid(8)})
+        assert has_run(8), "pages read the new file too"
+    engine.dispose()
+
+
+def runs_in(path: Path) -> set[str]:
+    """Return the runs that a reader who comes anew finds in a database file; none while it is made."""
+    with closing(sqlite3.connect(path, timeout=30)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchall():
+            return set()
+        return {run_id for (run_id,) in connection.execute("SELECT run_id FROM runs")}

@@ -1,5 +1,6 @@
 """The page of one run."""
 
+import json
 import re
 from pathlib import Path
 
@@ -28,10 +29,9 @@ def test_run_shows_configuration_environment_and_what_it_left(lab: TestClient) -
     assert "80.87" in page or re.search(r"<dt>Exact match</dt><dd>\d\d\.\d\d", page)
 
 
-def test_equal_environments_are_shown_once(lab: TestClient) -> None:
+def test_attempt_of_another_size_is_an_environment_of_its_own(lab: TestClient) -> None:
     page = lab.get(f"/runs/{KILLED}").text
-    assert page.count("<summary>Attempt") == 1
-    assert "<summary>Attempts 1 to 3</summary>" in page
+    assert re.findall(r"<summary>(Attempt.*)</summary>", page) == ["Attempt 1", "Attempt 2", "Attempt 3"]
 
 
 def test_running_run_is_refreshed_and_a_finished_one_is_not(lab: TestClient) -> None:
@@ -57,6 +57,57 @@ def test_reported_run_shows_only_what_is_known(lab: TestClient) -> None:
     assert "created" not in page
     unknown = lab.get("/runs/reported-distributed-10k-ddp-1n2g").text
     assert re.search(r'<td class="number">\u2013</td>\s*<td class="number">\u2013</td>', unknown)
+
+
+def test_run_whose_directory_is_elsewhere_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", RunSpec(ulid(1), (Life(1, 5, NOW - 900),)))
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        assert "is not in the home" not in client.get(f"/runs/{ulid(1)}").text
+        (tmp_path / "runs" / ulid(1)).rename(tmp_path / "elsewhere")
+        page = client.get(f"/runs/{ulid(1)}").text
+        assert f"<code>elasticqa ingest --forget {ulid(1)}</code>" in page
+        assert "is not in the home" not in client.get("/runs/reported-squad").text
+
+
+def test_steps_section_shows_what_is_recorded(lab: TestClient, tmp_path: Path) -> None:
+    page = lab.get(f"/runs/{KILLED}").text
+    steps = page[page.index('<section id="steps">') : page.index('<section id="timeline">')]
+    assert re.search(r"Fullest over mean rank</dt><dd>1\.03\d", steps)
+    assert "Peak reserved memory</dt><dd>13 GiB" in steps
+    assert "MFU, real tokens" in steps
+    assert "/tokens.json" in page
+    journal = write_plain_journal(tmp_path)
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        page = client.get(f"/runs/{journal}").text
+    assert '<section id="steps">' in page
+    for absent in ("Fullest over mean rank", "Peak reserved", "MFU, real tokens", "/tokens.json"):
+        assert absent not in page
+
+
+def test_phases_are_summed_over_attempts(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", RunSpec(ulid(1), (Life(1, 5, NOW - 900, None), Life(1, 5, NOW - 800))))
+    for path in (tmp_path / "runs" / ulid(1) / "journal").iterdir():
+        path.write_text(
+            path.read_text().replace('"setup_time_s": 8.0', '"setup_time_s": 8.0, "phases": {"import": 2.5}')
+        )
+    fill(tmp_path)
+    with client_on(tmp_path) as client:
+        page = client.get(f"/runs/{ulid(1)}").text
+    assert re.search(r"Within setup and other.*<td>import</td><td class=\"number\">5 s</td>", page, re.DOTALL)
+    assert re.findall(r"<summary>(Attempt.*)</summary>", page) == ["Attempts 1 to 2"]
+
+
+def write_plain_journal(home: Path) -> str:
+    """Write a run whose journal has none of the values that may be left out; return its id."""
+    write_run(home / "runs", RunSpec(ulid(1), (Life(1, 40, NOW - 900),), device_type="cpu", device_name="Xeon"))
+    path = home / "runs" / ulid(1) / "journal" / "attempt-0001-node-00000.jsonl"
+    optional = {"max_rank_tokens", "mean_rank_tokens", "peak_reserved_bytes"}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = [{key: value for key, value in line.items() if key not in optional} for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    return ulid(1)
 
 
 def test_setting_that_is_null_is_shown_as_not_set(lab: TestClient) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from db import queries
 from db.ingest import ingest
-from db.queries.speed import MOST_STEPS
+from db.step_summaries import MOST_STEPS
 from tests.dashboard_data import Life, write_run
 from tests.queries.runs import NOW, PLAIN
 
@@ -23,14 +23,14 @@ def test_percentiles_waits_and_padding_are_those_of_the_counted_steps(session: S
     assert (speed.step_time_p50_s, speed.step_time_p95_s) == pytest.approx(tuple(np.percentile(times, [50, 95])))
     assert speed.data_share == pytest.approx(sum(step.data_time_s or 0 for step in counted) / sum(times))
     padded, real = (sum(getattr(step, name) for step in counted) for name in ("num_padded_tokens", "num_tokens"))
-    assert speed.padding_ratio == pytest.approx(padded / real)
+    assert speed.padding_factor == pytest.approx(padded / real)
     assert speed.precision == "bf16"
     assert speed.flops_per_token == 6 * 85_056_002
 
 
 def test_run_without_steps_tells_nothing(session: Session) -> None:
     speed = queries.step_speed_of(session, "reported-squad")
-    assert (speed.num_steps, speed.step_time_p50_s, speed.data_share, speed.padding_ratio) == (0, None, None, None)
+    assert (speed.num_steps, speed.step_time_p50_s, speed.data_share, speed.padding_factor) == (0, None, None, None)
     assert speed.flops_per_token is None
 
 

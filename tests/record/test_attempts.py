@@ -164,3 +164,19 @@ def test_throughput_leaves_warm_up_steps_out(engine: Engine, runs: Path) -> None
     seconds = 0.1 * 3 + 0.1 * 4 + 0.1 * 5
     assert run.samples_per_s == pytest.approx(48 / seconds)
     assert run.tokens_per_s == pytest.approx((2003 + 2004 + 2005) / seconds)
+
+
+def test_phases_of_setup_and_end_are_kept_together(engine: Engine, runs: Path) -> None:
+    setup = setup_line(phases={"import": 2.5, "features": 30})
+    lines = [attempt_line("a"), setup, step_line(1), end_line(1, phases={"export": 1.25, "features": 31})]
+    journal_path(runs, "a").write_bytes(numbered(lines))
+    ingest(engine, runs)
+    assert the_attempt(engine, "a").phases == {"import": 2.5, "features": 31, "export": 1.25}
+
+
+@pytest.mark.parametrize("phases", [[1], {"import": "long"}, {"import": -1}, {str(number): 1 for number in range(51)}])
+def test_phases_that_are_no_seconds_by_name_are_refused(engine: Engine, runs: Path, phases: object) -> None:
+    journal_path(runs, "a").write_bytes(numbered([attempt_line("a"), setup_line(phases=phases)]))
+    (problem,) = of_runs(ingest(engine, runs))
+    assert "which is not an object of at most 50 names with seconds: skipped" in problem
+    assert the_attempt(engine, "a").phases == {}

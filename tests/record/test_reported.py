@@ -3,8 +3,9 @@ from pathlib import Path
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from db.ingest import REPORTED_DIR, ingest
+from db.ingest import ingest
 from db.models import Run
+from db.run_files import REPORTED_DIR
 
 
 def test_ingest_without_a_runs_directory_brings_the_reported_runs(engine: Engine, tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""The table of runs."""
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Index, String, Text, false
+from sqlalchemy.orm import Mapped, mapped_column
+
+from db.models.base import Base
+
+_FILTERS = ("status", "provenance", "recipe", "model", "parallel", "device_name", "last_seen_at")
+
+
+class Run(Base):
+    """One training run over all its attempts; summary columns are of its own rows, never comparative."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index(None, "created_at"),
+        Index(None, "config_digest"),
+        Index(None, "provenance", "created_at"),
+        Index(None, "status", "num_lines", "last_seen_at"),
+        # SQLite counts the choices of the filters from this index alone, without the wide rows. In PostgreSQL it
+        # holds no row: an index there refuses texts of some thousand characters, and with them the whole run.
+        Index("ix_runs_filters", *_FILTERS, postgresql_where=false()),
+    )
+
+    run_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    provenance: Mapped[str] = mapped_column(String(16))
+    name: Mapped[str | None] = mapped_column(Text)
+    tags: Mapped[list[Any]]
+    note: Mapped[str | None] = mapped_column(Text)
+    recipe: Mapped[str | None] = mapped_column(Text)
+    model: Mapped[str | None] = mapped_column(Text)
+    dataset: Mapped[str | None] = mapped_column(Text)
+    parallel: Mapped[str | None] = mapped_column(String(16))
+    """`none`, `ddp` or `fsdp`."""
+    precision: Mapped[str | None] = mapped_column(String(16))
+    config: Mapped[dict[str, Any]]
+    config_digest: Mapped[str] = mapped_column(String(64))
+    """Equal for repeats of one another: config without seed, name and resume; provenance; each world size and
+    device that its attempts had."""
+    status: Mapped[str] = mapped_column(String(16))
+    """Of the newest attempt as ingested: running, finished, failed, preempted; see `db.status` for `lost`."""
+    created_at: Mapped[float]
+    """Submission: the time stamp of the run id, or the start of the first attempt."""
+    started_at: Mapped[float | None]
+    ended_at: Mapped[float | None]
+    last_seen_at: Mapped[float | None]
+    num_attempts: Mapped[int]
+    world_size: Mapped[int | None]
+    num_nodes: Mapped[int | None]
+    device_type: Mapped[str | None] = mapped_column(String(16))
+    device_name: Mapped[str | None] = mapped_column(Text)
+    global_batch_size: Mapped[int | None]
+    num_epochs: Mapped[float | None]
+    step: Mapped[int | None]
+    num_steps: Mapped[int | None]
+    num_train_features: Mapped[int | None]
+    num_parameters: Mapped[int | None] = mapped_column(BigInteger)
+    wall_clock_s: Mapped[float | None]
+    """From the start of the first attempt to the end of the last, waits between them included; else None."""
+    train_time_s: Mapped[float | None]
+    """Over all attempts, steps that were lost and redone included."""
+    eval_time_s: Mapped[float | None]
+    final_loss: Mapped[float | None]
+    em: Mapped[float | None]
+    """Of the newest evaluation that has it, as `f1`."""
+    f1: Mapped[float | None]
+    samples_per_s: Mapped[float | None]
+    """Features over all ranks per second of step time, warm-up left out, newest attempt with such steps."""
+    tokens_per_s: Mapped[float | None]
+    peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    peak_reserved_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    num_lines: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """Of its journals and annotations, read so far: whatever is derived from the run is up to date while it stays."""
