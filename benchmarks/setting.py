@@ -1,30 +1,26 @@
-"""What all variants of a table share: SQuAD's real features, BERT's architecture with random weights, the clock."""
+"""What all variants of a table share: SQuAD's real features, the models, what is said of the machine."""
 
 import argparse
-import time
-from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import json
+import os
+import shlex
+import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, PretrainedConfig
 
-from elasticqa.attention import PACKED
-from elasticqa.batching import StepPlanner
-from elasticqa.build import build_engine
-from elasticqa.capture import CapturedEngine
-from elasticqa.config import TrainConfig, batch_plan
-from elasticqa.model import ModelSpec, QuestionAnswerer
-from elasticqa.optim import learning_rate_at
+from elasticqa.environment import host_facts
 from elasticqa.squad.cache import FeatureRequest, load_or_build
 from elasticqa.squad.features import Features, Windowing
-from elasticqa.topology import Topology
 
 MAX_LENGTH = 384
+DOC_STRIDE = 128
 MODELS: dict[str, dict[str, int]] = {
+    "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
     "bert-base": {},
     "bert-large": {
         "hidden_size": 1024,
@@ -33,6 +29,25 @@ MODELS: dict[str, dict[str, int]] = {
         "intermediate_size": 4096,
     },
 }
+"""Architectures that get random weights; any other name is a directory with weights."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the features come from."""
+
+    squad: Path
+    tokenizer: Path
+    cache: Path
+
+    @classmethod
+    def of(cls, given: argparse.Namespace) -> "Data":
+        """Return what the options of `parser` name."""
+        return cls(given.squad, given.tokenizer, given.cache)
+
+    def features(self) -> Features:
+        """Return the features of the training file, from the cache after the first time."""
+        return squad_features(self.squad, self.tokenizer, self.cache)
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -47,121 +62,71 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 def squad_features(squad: Path, tokenizer: Path, cache: Path) -> Features:
     """Return the features of a training file at length 384 and stride 128."""
-    request = FeatureRequest(squad, for_training=True, windowing=Windowing(MAX_LENGTH, 128))
+    request = FeatureRequest(squad, for_training=True, windowing=Windowing(MAX_LENGTH, DOC_STRIDE))
     return load_or_build(request, AutoTokenizer.from_pretrained(tokenizer), cache / "features").features
 
 
 def bert_config(model: str, **more: Any) -> PretrainedConfig:
-    """Return the configuration of a BERT of the size, with its own dropout of 0.1."""
-    return AutoConfig.for_model("bert", **MODELS[model], **more)
+    """Return the configuration of a BERT of the size, with its own dropout of 0.1, or that of a directory."""
+    result: PretrainedConfig
+    if model in MODELS:
+        result = AutoConfig.for_model("bert", **MODELS[model], **more)
+    else:
+        result = AutoConfig.from_pretrained(model, **more)
+    return result
+
+
+def build_model(model: str, seed: int, **more: Any) -> Any:
+    """Return the model in fp32: random weights for an architecture, the weights of a directory.
+
+    Args:
+        model: a name of `MODELS`, or a directory.
+        seed: of random weights and the new head.
+        more: changes of its configuration.
+    """
+    torch.manual_seed(seed)
+    config = bert_config(model, **more)
+    if model in MODELS:
+        return AutoModelForQuestionAnswering.from_config(config)
+    return AutoModelForQuestionAnswering.from_pretrained(model, config=config, dtype=torch.float32)
+
+
+def model_name(model: str) -> str:
+    """Return how the results call a model."""
+    return model if model in MODELS else Path(model).resolve().name
 
 
 def card() -> str:
-    """Return the name of the GPU."""
-    return torch.cuda.get_device_name()
+    """Return the name of the GPU, or that of the processor with the number of threads in use."""
+    name = host_facts(0, 1)["device_name"]
+    return str(name) if torch.cuda.is_available() else f"{name}, {torch.get_num_threads()} threads"
 
 
-@dataclass
-class Peak:
-    """Most memory that one of several models in a process needed: its own, and what its steps took above that."""
+def facts(of_card: str | None = None) -> dict[str, Any]:
+    """Return what every measurement says of where, when and how it was made.
 
-    own_bytes: int = 0
-    most_bytes: int = 0
-
-    @contextmanager
-    def building(self) -> Iterator[None]:
-        """Count what the block leaves allocated as the model's own."""
-        before = torch.cuda.memory_allocated()
-        with self.stepping():
-            yield
-        self.own_bytes = torch.cuda.memory_allocated() - before
-
-    @contextmanager
-    def stepping(self) -> Iterator[None]:
-        """Note the peak of the block."""
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        yield
-        torch.cuda.synchronize()
-        taken = torch.cuda.max_memory_allocated() - before
-        self.most_bytes = max(self.most_bytes, self.own_bytes + taken)
+    Args:
+        of_card: name of the card, where to ask for it would take some of its memory.
+    """
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    name = module.name if module is not None else Path(sys.argv[0]).stem
+    return {
+        "card": of_card or card(),
+        "torch": torch.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
+        "load": round(os.getloadavg()[0], 1),
+        "command": shlex.join(["python", "-m", name, *_shown(sys.argv[1:])]),
+    }
 
 
-class Ours:
-    """Training steps of elasticqa on this rank."""
+def _shown(arguments: list[str]) -> list[str]:
+    """Return the arguments without the folders of this machine."""
+    return [Path(each).name if "/" in each else each for each in arguments]
 
-    def __init__(self, config: TrainConfig, features: Features, topology: Topology, model: str = "bert-base") -> None:
-        """Build an engine; every rank must call this."""
-        self._config = config
-        self._stack = ExitStack()
-        self._plan = batch_plan(config, len(features), topology.world_size)
-        self.peak = Peak()
-        with self.peak.building():
-            bert = bert_config(model, attn_implementation=PACKED)
-            torch.manual_seed(config.seed)
-            answerer = QuestionAnswerer(
-                AutoModelForQuestionAnswering.from_config(bert), ModelSpec.of(bert, config.attention)
-            )
-            self.engine = build_engine(
-                config, topology, plan=self._plan, features=features, answerer=answerer, stack=self._stack
-            )
-        self._stream = torch.cuda.current_stream()
-        self._planner = StepPlanner(
-            self._plan,
-            features.lengths,
-            seed=config.seed,
-            rank=topology.rank,
-            world_size=topology.world_size,
-            micro_batch_size=config.micro_batch_size,
-        )
-        self.step = 0
-        self.losses: list[float] = []
 
-    def warm_up(self, num_steps: int, num_to_come: int) -> None:
-        """Run steps, and one of each size that the steps to come have, so that these compile and capture nothing."""
-        with torch.cuda.stream(self._stream):
-            self.engine.prime(0)
-        self.run(num_steps)
-        if isinstance(self.engine, CapturedEngine):
-            sizes = set()
-            with torch.cuda.stream(self._stream), self.peak.stepping():
-                for step in range(self.step, self.step + num_to_come):
-                    plan = self._planner.step_plan(step)
-                    if (size := self.engine.num_tokens(plan)) not in sizes:
-                        self.engine.run(plan, 0.0, wants_stop=False)
-                        sizes.add(size)
-
-    def run(self, num_steps: int) -> float:
-        """Return features per second over the next steps, of all ranks; every rank must call this.
-
-        Figures are read two steps late, as the trainer reads them.
-        """
-        pending: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
-        with torch.cuda.stream(self._stream), self.peak.stepping():
-            began = time.perf_counter()
-            for _ in range(num_steps):
-                plan = self._planner.step_plan(self.step)
-                rate = learning_rate_at(self.step, self._plan.num_steps, self._config)
-                figures = self.engine.run(plan, rate, wants_stop=False).figures
-                on_host = torch.empty(figures.shape, pin_memory=True).copy_(figures, non_blocking=True)
-                is_copied = torch.cuda.Event()
-                is_copied.record()
-                pending.append((on_host, is_copied))
-                self._read(pending, lag=2)
-                self.step += 1
-            self._read(pending, lag=0)
-            torch.cuda.synchronize()
-            seconds = time.perf_counter() - began
-        seen = self._plan.samples_seen
-        return (seen(self.step) - seen(self.step - num_steps)) / seconds
-
-    def _read(self, pending: deque[tuple[torch.Tensor, torch.cuda.Event]], lag: int) -> None:
-        while len(pending) > lag:
-            on_host, is_copied = pending.popleft()
-            is_copied.synchronize()
-            self.losses.append(float(on_host[0]))
-
-    def close(self) -> None:
-        """Free graphs and streams."""
-        self._stack.close()
+def write(results: Path, measurements: list[dict[str, Any]]) -> None:
+    """Write the measurements, whole or not at all."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    partial = results.with_suffix(".partial")
+    partial.write_text(json.dumps(measurements, indent=1) + "\n", encoding="utf-8")
+    partial.rename(results)

@@ -1,39 +1,78 @@
-"""Print the tables of benchmarks/README.md from benchmarks/results/*.json."""
+"""Print the tables of benchmarks/README.md from benchmarks/results/*.json, or write them into it.
 
+python -m benchmarks.tables [--write]
+"""
+
+import argparse
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
-_HEAD = "| variant | GPUs | global batch | features/s, median (least to most) | peak GiB a GPU |\n|---|---|---|---|---|"
+from benchmarks.table_rows import equality, evaluation, memory, quality, recipe, resizes, stalls, training
+
+FOLDER = Path(__file__).parent
+BEGIN = "<!-- tables: python -m benchmarks.tables --write -->"
+END = "<!-- end of tables -->"
+NO_RESULTS = "No results yet: the commands above make them."
+
+Row = dict[str, Any]
+TITLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
+    "training": ("Training", training),
+    "equality": ("The same losses", equality),
+    "evaluation": ("Evaluation", evaluation),
+    "memory": ("Memory", memory),
+    "stall": ("Saving beside the steps", stalls),
+    "resize": ("Checkpoints at another world size and strategy", resizes),
+    "recipe": ("The whole recipe", recipe),
+    "quality": ("Quality", quality),
+}
 
 
-def table(measurements: list[dict[str, Any]]) -> str:
-    """Return a table in Markdown, fastest first within a batch and a number of GPUs."""
-    rows = sorted(
-        measurements,
-        key=lambda each: (each["world_size"], each["global_batch_size"], -median(each["features_per_s"])),
-    )
-    lines = [
-        f"| `{each['variant']}` | {each['world_size']} | {each['global_batch_size']} "
-        f"| {median(each['features_per_s']):,.0f} ({min(each['features_per_s']):,.0f} to "
-        f"{max(each['features_per_s']):,.0f}) | {each['peak_memory_bytes'] / 2**30:.1f} |"
-        for each in rows
-    ]
-    return "\n".join([_HEAD, *lines])
+def kind_of(row: Row) -> str | None:
+    """Return which table a measurement belongs to; None for those of other scripts."""
+    if "steps_a_repeat" in row:
+        return "training"
+    what = row.get("what")
+    return what if what in TITLES else None
+
+
+def tables(paths: Iterable[Path]) -> str:
+    """Return all tables in Markdown: by kind, then by where, when and how they were measured."""
+    found: dict[str, dict[tuple[str, ...], list[Row]]] = {kind: defaultdict(list) for kind in TITLES}
+    for path in sorted(paths):
+        for row in json.loads(path.read_text(encoding="utf-8")):
+            if (kind := kind_of(row)) is not None:
+                found[kind][row["date"], row["card"], row["torch"], row["command"]].append(row)
+    parts = []
+    for kind, (title, table) in TITLES.items():
+        for (date, card, torch, command), rows in found[kind].items():
+            parts.append(f"### {title}\n\n{date}, {card}, torch {torch}: `{command}`\n\n{table(rows)}")
+    return "\n\n".join(parts) or NO_RESULTS
+
+
+def between_marks(text: str) -> tuple[str, str, str]:
+    """Return what stands before the tables of a README, the tables, and what follows them."""
+    before, begin, rest = text.partition(BEGIN)
+    inside, end, after = rest.partition(END)
+    assert begin, "the README has no mark where its tables begin"
+    assert end, "the README has no mark where its tables end"
+    return before + begin, inside.strip(), end + after
 
 
 def main() -> None:
-    """Print one table for each card, date and command."""
-    runs: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for path in sorted(RESULTS.glob("*.json")):
-        for each in json.loads(path.read_text(encoding="utf-8")):
-            if "features_per_s" in each:
-                runs[each["date"], each["card"], each["torch"], each["command"]].append(each)
-    for (date, card, torch, command), measurements in runs.items():
-        print(f"{date}, {card}, torch {torch}: `{command}`\n\n{table(measurements)}\n")
+    """Print the tables, or write them between the marks of the README."""
+    options = argparse.ArgumentParser(description="Tables of benchmarks/results/*.json in Markdown.")
+    options.add_argument("--write", action="store_true", help="into benchmarks/README.md")
+    given = options.parse_args()
+    made = tables((FOLDER / "results").glob("*.json"))
+    if not given.write:
+        print(made)
+        return
+    readme = FOLDER / "README.md"
+    before, _, after = between_marks(readme.read_text(encoding="utf-8"))
+    readme.write_text(f"{before}\n\n{made}\n\n{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,86 @@
-"""torchrun as a scheduler needs it: asked to stop is not failed, and a lost peer is noticed at once."""
+"""torchrun as a scheduler needs it: asked to stop is not failed, and a lost peer or store is noticed in seconds."""
 
+import os
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
+from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.run import get_args_parser
+from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError, RendezvousTimeoutError
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from torch.distributed.launcher import api as launcher
+from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 from torch.distributed.run import main as torchrun
 
-SHUTDOWN_TIMEOUT_S = 60
-"""Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
+from elasticqa.departures import AGENT_DIRECTORY_VARIABLE, attempt_of_workers, end_attempt, known_departures
+from elasticqa.errors import ConfigError
+from elasticqa.node_agent import EXIT_ASKED_TO_STOP, NodeAgent
+from elasticqa.resume import hold
+from elasticqa.signals import AGENT_PID_VARIABLE
+from elasticqa.stacks import PEER_LOST
+from elasticqa.store_watch import StoreWatch
+from elasticqa.watch import SILENCE_VARIABLE, silence_s
 
-EXIT_ASKED_TO_STOP = 143
-"""As the trainer's own end after a signal: 128 + SIGTERM. torchrun would end with 1, as after a failure."""
+EXIT_BAD_REQUEST = 2
+EXIT_STORE_LOST = 76
+"""The rendezvous is lost or not to be had: the same command, on every node, goes on from the last checkpoint."""
 
-PEER_LOST = signal.SIGUSR2
-"""Sent to all processes of a job when one of its nodes is gone."""
+
+class _Node:
+    """The agent of this process, once torch's launcher has made it."""
+
+    def __init__(self, options: Sequence[str], folder: Path) -> None:
+        known = get_args_parser().parse_args(options)
+        self._silence_s = silence_s(os.environ.get(SILENCE_VARIABLE))
+        self._folder = folder
+        self._most = parse_min_max_nnodes(known.nnodes)[1]
+        self._endpoint = known.rdzv_endpoint
+        self._agent: NodeAgent | None = None
+        self._watch: StoreWatch | None = None
+
+    def agent(self, *arguments: object, **options: object) -> NodeAgent:
+        """Return what torch's launcher takes for its own agent."""
+        if self._most > 1:
+            host, port = parse_rendezvous_endpoint(self._endpoint, default_port=-1)
+            self._watch = StoreWatch(host, port, self._silence_s, self._lose_store)
+        self._agent = NodeAgent(*arguments, folder=self._folder, store_watch=self._watch, **options)
+        return self._agent
+
+    def _lose_store(self, what: str) -> None:
+        """End this process in seconds: without the store nothing can be started again."""
+        assert self._agent is not None
+        self._agent.note("gone", f"ended: {what}")
+        self._agent.end_workers()
+        self.end_attempt()
+        os._exit(store_lost(what))
+
+    def close(self) -> None:
+        """Look after nothing any more, and leave the attempt with its end."""
+        if self._watch is not None:
+            self._watch.stop()
+        self.end_attempt()
+
+    def end_attempt(self) -> None:
+        """Write the end of an attempt whose workers could not, if no other attempt or node has the run."""
+        attempt = attempt_of_workers(self._folder)
+        if attempt is None or all(item.kind == "changed" for item in known_departures(*attempt)):
+            return
+        with hold(attempt[0]) as is_free:
+            if is_free:
+                end_attempt(*attempt)
+
+
+def store_lost(what: str) -> int:
+    """Say how to go on, and return the exit status: under Slurm that of a job which is to be queued again."""
+    sys.stderr.write(
+        f"elasticqa: {what}: the node that hosts it is gone, or its port is taken; start the same command again on "
+        "every node, and the run goes on from its last checkpoint\n"
+    )
+    sys.stderr.flush()
+    return EXIT_ASKED_TO_STOP if "SLURM_JOB_ID" in os.environ else EXIT_STORE_LOST
 
 
 def main(argv: Sequence[str]) -> int:
@@ -27,15 +92,29 @@ def main(argv: Sequence[str]) -> int:
     # Survives the signal, while its workers die of it: a handler, other than to ignore it, is not passed on to them.
     # They wait for the lost peer in a collective that would take minutes to give up, and torchrun starts them again.
     signal.signal(PEER_LOST, lambda *_: None)
-    options = list(argv)
-    # torch 2.11 does not know it and always waits 30 s.
-    if "--shutdown-timeout" in get_args_parser().format_help():
-        options.insert(0, f"--shutdown-timeout={SHUTDOWN_TIMEOUT_S}")
-    try:
-        torchrun(options)
-    except SignalException as end:
-        sys.stderr.write(f"elasticqa: stopped by {end.sigval.name}\n")
-        return EXIT_ASKED_TO_STOP
+    with tempfile.TemporaryDirectory(prefix="elasticqa-agent-") as name:
+        try:
+            node = _Node(argv, Path(name))
+        except ConfigError as error:
+            sys.stderr.write(f"elasticqa: {error}\n")
+            return EXIT_BAD_REQUEST
+        os.environ[AGENT_DIRECTORY_VARIABLE] = name
+        os.environ[AGENT_PID_VARIABLE] = str(os.getpid())
+        # torch's launcher has no other place for an agent of one's own.
+        launcher.LocalElasticAgent = node.agent  # type: ignore[assignment, attr-defined]
+        try:
+            torchrun(list(argv))
+        except SignalException as end:
+            sys.stderr.write(f"elasticqa: stopped by {end.sigval.name}\n")
+            return EXIT_ASKED_TO_STOP
+        except RendezvousTimeoutError:
+            return store_lost("too few nodes came to the rendezvous in time")
+        except RendezvousClosedError:
+            return store_lost("the rendezvous of this job is over")
+        except (RendezvousError, DistError) as error:
+            return store_lost(f"the rendezvous store is lost ({type(error).__name__})")
+        finally:
+            node.close()
     return 0
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import psutil
 
 from elasticqa.config import TrainConfig
+from elasticqa.departures import end_attempt, tell_agent
 from elasticqa.environment import git_facts, host_facts, scheduler_facts, software_facts
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
 from elasticqa.journal import SCHEMA_VERSION, FedLog, Journal, claim_attempt
-from elasticqa.resume import choose_run, first_line, fixed_by, hold, last_end
+from elasticqa.resume import RunChoice, attempt_line, choose_run, first_line, fixed_by, hold, last_end
 from elasticqa.system import SystemSampler
 from elasticqa.topology import Topology
 
@@ -34,6 +35,8 @@ class Attempt:
     """Unix seconds when this process began."""
     journal: Journal | None
     fed_log: FedLog
+    checkpoint: Path | None = None
+    """To go on from; None for the newest whole one."""
 
     @property
     def run_id(self) -> str:
@@ -41,26 +44,29 @@ class Attempt:
         return self.directory.name
 
 
-def begin(config: TrainConfig, topology: Topology, stack: ExitStack) -> Attempt:
+def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digest: str | None = None) -> Attempt:
     """Claim an attempt and write its first line; every rank must call this.
 
     Args:
         config: as asked for.
         topology: of this attempt.
         stack: closes journals and samplers and gives the run free when it unwinds.
+        digest: of the content of the training data, which must be that of the run.
 
     Raises:
         ConfigError: the run cannot go on with this config, or somebody works for it, or it failed for good.
     """
-    config, directory, number = topology.on_main(lambda: _claim(config, topology, stack))
+    config, choice, number = topology.on_main(lambda: _claim(config, topology, stack, digest))
+    directory = choice.directory
     started_at = psutil.Process().create_time()
     fed_log = FedLog(directory, number, topology.rank)
     stack.callback(fed_log.close)
     journal = None
     if topology.is_node_main:
+        tell_agent(directory, number)
         journal = Journal(directory, number, topology.node_rank)
         stack.callback(journal.close)
-        facts = _first_line(config, topology, directory.name, number)
+        facts = _first_line(config, topology, directory, number)
         journal.write("attempt", {**facts, "started_at": started_at})
         # A run whose first line is lost would not be known again.
         journal.flush()
@@ -72,11 +78,13 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack) -> Attempt:
     )
     if topology.is_main and journal is not None:
         journal.write("hosts", {"hosts": hosts})
-    return Attempt(config, directory, number, started_at, journal, fed_log)
+    return Attempt(config, directory, number, started_at, journal, fed_log, choice.checkpoint)
 
 
-def _claim(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[TrainConfig, Path, int]:
-    choice = choose_run(config, runs_dir())
+def _claim(
+    config: TrainConfig, topology: Topology, stack: ExitStack, digest: str | None
+) -> tuple[TrainConfig, RunChoice, int]:
+    choice = choose_run(config, runs_dir(), digest=digest)
     config = config.fixed(topology.world_size) if choice.is_new else fixed_by(first_line(choice.directory), config)
     config.size_for(topology.world_size)
     try:
@@ -90,18 +98,25 @@ def _claim(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[T
         # torchrun starts a failed worker group again; what fails the same way every time must not be tried again.
         if topology.restart_count and end is not None and end.get("is_fatal"):
             raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
-        return config, choice.directory, claim_attempt(choice.directory)
+        number = claim_attempt(choice.directory)
+        end_attempt(choice.directory, number - 1)
     except OSError as error:
         raise ConfigError(
             f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "
             "ELASTICQA_HOME to a directory that you can write"
         ) from error
+    return config, choice, number
 
 
-def _first_line(config: TrainConfig, topology: Topology, run_id: str, number: int) -> dict[str, Any]:
+def _first_line(config: TrainConfig, topology: Topology, directory: Path, number: int) -> dict[str, Any]:
+    scheduler = scheduler_facts(os.environ)
+    before = (attempt_line(directory, number - 1) or {}).get("scheduler")
+    if isinstance(before, dict) and before.get("started_at") == scheduler["started_at"]:
+        # The same start by the scheduler: this attempt has not waited in the queue again.
+        scheduler["submitted_at"] = None
     return {
         "schema_version": SCHEMA_VERSION,
-        "run_id": run_id,
+        "run_id": directory.name,
         "attempt": number,
         "node_rank": topology.node_rank,
         "provenance": "measured",
@@ -112,7 +127,7 @@ def _first_line(config: TrainConfig, topology: Topology, run_id: str, number: in
         "host": host_facts(topology.node_rank, topology.local_world_size),
         "software": software_facts(),
         "git": git_facts(Path(__file__).parent),
-        "scheduler": scheduler_facts(os.environ),
+        "scheduler": scheduler,
         "command": [sys.executable, *sys.argv],
         "pid": os.getpid(),
         "restart_count": topology.restart_count,

@@ -5,7 +5,8 @@ does. Every rank works the plan out for itself, so nothing is sent between ranks
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -19,13 +20,17 @@ Indices = NDArray[np.int64]
 NO_FEATURES: Indices = np.empty(0, dtype=np.int64)
 
 
+@lru_cache(maxsize=2)
 def epoch_order(seed: int, epoch: int, num_features: int) -> Indices:
-    """Return the order in which an epoch visits the features, a permutation of ``range(num_features)``.
+    """Return the order in which an epoch visits the features, a permutation of ``range(num_features)``, read-only.
 
-    Philox is counter-based and its stream is fixed by NumPy's compatibility promise for bit generators.
+    Philox is counter-based and its stream is fixed by NumPy's compatibility promise for bit generators. The last two
+    are kept: at the end of an epoch, steps are planned ahead into the next.
     """
     bits = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
-    return np.argsort(bits.random(num_features), kind="stable")
+    order = np.argsort(bits.random(num_features), kind="stable")
+    order.flags.writeable = False
+    return order
 
 
 def shares(lengths: Sequence[int] | NDArray[np.integer], world_size: int) -> list[list[int]]:
@@ -47,6 +52,29 @@ def shares(lengths: Sequence[int] | NDArray[np.integer], world_size: int) -> lis
 
 
 @dataclass(frozen=True)
+class Extent:
+    """What the memory for a micro-batch follows from.
+
+    Attributes:
+        num_features: B.
+        num_tokens: T.
+        num_places: tokens once all features are padded to the longest.
+    """
+
+    num_features: int
+    num_tokens: int
+    num_places: int
+
+    def union(self, other: "Extent") -> "Extent":
+        """Return the smallest extent that covers both."""
+        return Extent(*map(max, astuple(self), astuple(other)))
+
+    def covers(self, other: "Extent") -> bool:
+        """Whether the other needs no more memory."""
+        return self.union(other) == self
+
+
+@dataclass(frozen=True)
 class StepPlan:
     """What one rank feeds in one step.
 
@@ -61,10 +89,20 @@ class StepPlan:
     num_tokens: int
     max_share_tokens: int
     """Tokens of the largest share: over the mean it is the imbalance that all ranks wait for."""
+    largest: Extent
+    """Covers every micro-batch of every rank, so that all ranks judge alike whether the step will fit."""
+
+    def is_same(self, other: "StepPlan") -> bool:
+        """Whether the other feeds the same features in the same micro-batches."""
+        return (
+            self.step == other.step
+            and len(self.micro_batches) == len(other.micro_batches)
+            and all(map(np.array_equal, self.micro_batches, other.micro_batches))
+        )
 
 
 class StepPlanner:
-    """Plans of all steps for one rank."""
+    """Plans of all steps for one rank; other threads may ask it too."""
 
     def __init__(
         self,
@@ -82,17 +120,18 @@ class StepPlanner:
         self._rank = rank
         self._world_size = world_size
         self._micro_batch_size = micro_batch_size
-        self._epoch = -1
-        self._order: Indices = np.empty(0, dtype=np.int64)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the run."""
+        return self._plan.num_steps
 
     def global_batch(self, step: int) -> tuple[int, Indices]:
         """Return the epoch of the step numbered from 0 and the features of its global batch."""
         epoch, within = self._plan.position(step)
-        if epoch != self._epoch:
-            self._order = epoch_order(self._seed, epoch, self._plan.num_features)
-            self._epoch = epoch
+        order = epoch_order(self._seed, epoch, self._plan.num_features)
         size = self._plan.global_batch_size
-        return epoch, self._order[within * size : (within + 1) * size]
+        return epoch, order[within * size : (within + 1) * size]
 
     def step_plan(self, step: int) -> StepPlan:
         """Return what this rank feeds in the step numbered from 0."""
@@ -108,7 +147,26 @@ class StepPlanner:
             num_features=len(batch),
             num_tokens=int(lengths.sum()),
             max_share_tokens=max(int(lengths[part].sum()) for part in parts),
+            largest=_largest(lengths, parts, num_micro),
         )
+
+    def halve(self, plan: StepPlan) -> int:
+        """Compute from now on in micro-batches half as large as the plan's largest, and return how large they may be.
+
+        Every rank must call this; the features of a step stay what they are.
+        """
+        self._micro_batch_size = -(-plan.largest.num_features // 2)
+        return self._micro_batch_size
+
+
+def _largest(lengths: NDArray[np.integer], parts: list[list[int]], num_micro: int) -> Extent:
+    """Return what covers all micro-batches: of each share the first has the most features, and the longest."""
+    extent = Extent(0, 0, 0)
+    for part in parts:
+        first = lengths[part[: -(-len(part) // num_micro)]]
+        longest = int(first[0]) if len(first) else 0
+        extent = extent.union(Extent(len(first), int(first.sum()), len(first) * longest))
+    return extent
 
 
 @dataclass(frozen=True)
@@ -146,6 +204,10 @@ class MicroBatch:
     def fed_ids(self) -> list[int]:
         """Return the ids of the features in this batch, as its tensors have them."""
         return [index for index in self.feature_ids.tolist() if index >= 0]
+
+    def pinned(self) -> "MicroBatch":
+        """Return the batch in page-locked memory, which a GPU reads by itself."""
+        return MicroBatch(**{name: value.pin_memory() for name, value in vars(self).items()})
 
     def to(self, device: torch.device) -> "MicroBatch":
         """Return the batch on the device; the copy does not wait."""

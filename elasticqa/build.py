@@ -21,6 +21,8 @@ from elasticqa.optim import Updater, build_optimizer
 from elasticqa.parallel import DTYPES, wrap
 from elasticqa.profiling import NoProfiler, StepProfiler
 from elasticqa.record import Recorder
+from elasticqa.resume import changed_since
+from elasticqa.retention import SET_ASIDE
 from elasticqa.signals import StopRequest
 from elasticqa.squad.features import Features
 from elasticqa.task import Task
@@ -69,26 +71,33 @@ def build_trainer(
         fed_log=attempt.fed_log,
         is_main=topology.is_main,
     )
+    checkpointer = Checkpointer(
+        attempt.directory / "checkpoints", topology, config.keep_checkpoints, flush_record=recorder.flush
+    )
+    stack.callback(checkpointer.close)
+    planner = StepPlanner(
+        plan,
+        task.train.lengths,
+        seed=config.seed,
+        rank=topology.rank,
+        world_size=topology.world_size,
+        micro_batch_size=config.micro_batch_size,
+    )
+    if topology.device.type == "cuda":
+        # On a CPU the thread would take from the step what it saves.
+        engine.look_ahead(planner)
     return Trainer(
         config=config,
         topology=topology,
         plan=plan,
-        planner=StepPlanner(
-            plan,
-            task.train.lengths,
-            seed=config.seed,
-            rank=topology.rank,
-            world_size=topology.world_size,
-            micro_batch_size=config.micro_batch_size,
-        ),
+        planner=planner,
         engine=engine,
         recorder=recorder,
-        checkpointer=Checkpointer(
-            attempt.directory / "checkpoints", topology, config.keep_checkpoints, flush_record=recorder.flush
-        ),
+        checkpointer=checkpointer,
         evaluate=evaluate,
         profiler=NoProfiler(),
         stop=stop,
+        began_at=attempt.started_at,
     )
 
 
@@ -128,40 +137,52 @@ def build_engine(
         seed=config.seed,
         losses=torch.compile(feature_losses, dynamic=True) if acceleration.is_compiled else feature_losses,
     )
-    if not acceleration.is_captured:
-        return eager
-    captured = CapturedEngine(
-        eager,
-        global_batch_size=plan.global_batch_size,
-        micro_batch_size=config.micro_batch_size,
-        max_length=config.max_length,
-        has_weight_kernel=acceleration.is_fused,
-    )
-    stack.callback(captured.close)
-    return captured
+    engine: Engine = eager
+    if acceleration.is_captured:
+        engine = CapturedEngine(
+            eager,
+            global_batch_size=plan.global_batch_size,
+            micro_batch_size=config.micro_batch_size,
+            max_length=config.max_length,
+            has_weight_kernel=acceleration.is_fused,
+        )
+    stack.callback(engine.close)
+    return engine
 
 
-def restore(trainer: Trainer) -> str | None:
-    """Bring the trainer to its run's newest whole checkpoint and return its path in the run directory, if there is one.
+def restore(trainer: Trainer, attempt: Attempt) -> str | None:
+    """Bring the trainer to the checkpoint to go on from and return its path in the run directory, if there is one.
 
-    Every rank must call this.
+    That is the newest whole one of the run, or the one that was asked for. Every rank must call this.
     """
-    found = trainer.checkpointer.newest_whole()
+    checkpointer, engine = trainer.checkpointer, trainer.engine
+    changes = changed_since(attempt.directory, attempt.number, attempt.config)
+    if changes:
+        listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changes.items())
+        trainer.recorder.event("config_changed", f"changed since the attempt before: {listed}", changes=changes)
+    found = checkpointer.newest_whole() if attempt.checkpoint is None else checkpointer.named(attempt.checkpoint)
     if found is None:
         return None
     path, manifest = found
-    engine = trainer.engine
-    trainer.checkpointer.restore(path, engine.model, engine.optimizer, {"updater": engine.updater.state_dict()})
+    checkpointer.restore(path, engine.model, engine.optimizer, {"updater": engine.updater.state_dict()})
     trainer.load_progress(manifest.progress)
     name = f"{path.parent.name}/{path.name}"
     trainer.recorder.event("resume", f"resumed from {name}", step=manifest.step)
+    if attempt.checkpoint is not None:
+        newer = checkpointer.set_newer_aside(manifest.step)
+        if newer:
+            message = f"newer than {path.name}, so moved to {path.parent.name}/{SET_ASIDE}: {', '.join(newer)}"
+            trainer.recorder.event("checkpoints_set_aside", message, names=newer)
     return name
 
 
 def plan_profile(trainer: Trainer, attempt: Attempt) -> None:
-    """Give the trainer the profiler that its config asks for: on rank 0, for the steps that are left."""
+    """Give the trainer the profiler that its config asks for: on rank 0, for the steps that are left.
+
+    A stretch that a dead attempt has begun is begun anew, for its trace is lost; one that is written is not repeated.
+    """
     steps_left = trainer.plan.num_steps - trainer.step
-    if trainer.config.profile and trainer.topology.is_main and steps_left:
+    if trainer.config.profile and trainer.topology.is_main and steps_left and not trainer.is_profiled:
         trainer.profiler = StepProfiler(
             attempt.directory,
             attempt=attempt.number,

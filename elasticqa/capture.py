@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW
 
-from elasticqa.batching import StepPlan
+from elasticqa.ahead import Ahead
+from elasticqa.batching import MicroBatch, StepPlan, StepPlanner
 from elasticqa.engine import EagerEngine, StepOutput
+from elasticqa.errors import DoesNotFitError
 from elasticqa.optim import Updater
-from elasticqa.parallel import set_gradient_sync
+from elasticqa.parallel import is_sharded, set_gradient_sync
 from elasticqa.rng import seed_step
 from elasticqa.static_batch import BatchSize, StaticBatch, fill, token_quantum
 from elasticqa.weight_kernel import WeightKernel
@@ -63,31 +65,47 @@ class CapturedEngine:
         self._learning_rate = torch.zeros((), device=self._topology.device)
         self._captured: dict[int, _Captured] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._ahead: Ahead[Tensor | list[MicroBatch]] = Ahead(self._make)
 
     def prime(self, step: int) -> None:
         """Prepare for the first step, numbered from 0; every rank must call this."""
         self._eager.prime(step)
 
+    def look_ahead(self, planner: StepPlanner) -> None:
+        """Make batches of the planner's steps ahead of time, until closed."""
+        self._ahead.follow(planner, self._topology.device)
+
     def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
-        """Start one step; every rank must call this."""
-        if len(plan.micro_batches) > 1 or plan.num_features < self._global_batch_size:
-            return self._eager.run(plan, learning_rate, wants_stop=wants_stop)
-        (indices,) = plan.micro_batches
-        num_tokens = self.num_tokens(plan)
+        """Start one step; every rank must call this.
+
+        Raises:
+            DoesNotFitError: on every rank, when one has no memory for the step; weights are as they were.
+        """
         began = time.perf_counter()
-        size = BatchSize.of(num_tokens, self._micro_batch_size, self._max_length)
-        content = fill(self._eager.features, indices, size, plan.num_features, wants_stop=wants_stop)
+        content = self._ahead.take(plan)
         data_time_s = time.perf_counter() - began
+        if isinstance(content, list):
+            return self._eager.compute(plan, content, learning_rate, wants_stop=wants_stop, data_time_s=data_time_s)
+        num_tokens = self.num_tokens(plan)
         is_new = num_tokens not in self._captured
         if is_new:
-            self._captured[num_tokens] = self._capture(size, content)
+            self._captured[num_tokens] = self._capture(self._size(plan), content)
         captured = self._captured[num_tokens]
-        captured.batch.load(content)
+        captured.batch.load(content, wants_stop=wants_stop)
         self._learning_rate.fill_(learning_rate)
         # A replay draws from the generator's state of now, as an eager step does.
         seed_step(self._eager.seed, plan.step, self._topology.rank)
         captured.graph.replay()
-        return StepOutput(captured.figures, indices.tolist(), data_time_s, is_warmup=is_new)
+        return StepOutput(captured.figures, plan.micro_batches[0].tolist(), data_time_s, is_warmup=is_new)
+
+    def _make(self, plan: StepPlan) -> Tensor | list[MicroBatch]:
+        """Return what a step reads: of a fixed size, or micro-batches where it has no graph."""
+        if len(plan.micro_batches) > 1 or plan.num_features < self._global_batch_size:
+            return self._eager.batches(plan)
+        return fill(self._eager.features, plan.micro_batches[0], self._size(plan), plan.num_features)
+
+    def _size(self, plan: StepPlan) -> BatchSize:
+        return BatchSize.of(self.num_tokens(plan), self._micro_batch_size, self._max_length)
 
     def num_tokens(self, plan: StepPlan) -> int:
         """Return to how many tokens a step is filled up: all ranks replay the size of the largest share.
@@ -98,20 +116,45 @@ class CapturedEngine:
 
     def close(self) -> None:
         """Free the graphs, before the process group goes: it waits for graphs that hold its communicator."""
+        self._ahead.close()
+        self._free()
+
+    def _free(self) -> None:
         torch.cuda.synchronize(self._topology.device)
         for captured in self._captured.values():
             captured.graph.reset()
         self._captured.clear()
 
     def _capture(self, size: BatchSize, content: Tensor) -> _Captured:
-        """Return the graph of a step of the size; weights and state of the optimizer stay as they are."""
+        """Return the graph of a step of the size; weights and state of the optimizer stay as they are.
+
+        Raises:
+            DoesNotFitError: on every rank, when one has no memory for it; then no graph is left.
+        """
         batch = StaticBatch(size, self._topology.device)
-        batch.load(content)
-        set_gradient_sync(self.model, is_last=True)
-        for _ in range(PASSES if self._captured else FIRST_PASSES):
+        batch.load(content, wants_stop=False)
+        guard = self._eager.guard
+        try:
+            # Sharded weights are gathered in every pass: there is none without exchange.
+            if not is_sharded(self.model):
+                guard.attempt(lambda: self._pass(batch, is_exchanged=False), size.extent)
+            for _ in range(PASSES if self._captured else FIRST_PASSES):
+                self._pass(batch, is_exchanged=True)
+            return guard.attempt(lambda: self._record(batch), size.extent)
+        except DoesNotFitError:
             self.optimizer.zero_grad()
-            micro_batch, num_features, _ = batch.views()
-            self._eager.backward(micro_batch, num_features)
+            self._free()
+            raise
+
+    def _pass(self, batch: StaticBatch, *, is_exchanged: bool) -> None:
+        """Compute the gradients of a step."""
+        self.optimizer.zero_grad()
+        set_gradient_sync(self.model, is_exchanged)
+        micro_batch, num_features, _ = batch.views()
+        self._eager.backward(micro_batch, num_features)
+
+    def _record(self, batch: StaticBatch) -> _Captured:
+        """Return the graph of a step; gradients are there."""
         self.updater.make_state()
         self.optimizer.zero_grad()
         kernel = WeightKernel(self.optimizer) if self._has_weight_kernel else None
@@ -119,7 +162,7 @@ class CapturedEngine:
             kernel.rehearse()
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream(self._topology.device)
-        # Other threads (NCCL's watchdog, the profiler) may call CUDA meanwhile.
+        # Other threads (NCCL's watchdog, the profiler, the one that makes batches) may call CUDA meanwhile.
         with (
             _capturable(self.updater, self.optimizer, kernel),
             torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),

@@ -1,64 +1,112 @@
 """Checkpoints that are whole or absent, and load at any world size under any strategy.
 
-A checkpoint is written under a temporary name by all ranks (torch.distributed.checkpoint, sharded); once all are done
-rank 0 writes the manifest and renames the directory. What has no manifest, or does not match it, is not a checkpoint.
+A save blocks training only while the state is copied to host memory. A thread of each rank then writes its share under
+a temporary name (torch.distributed.checkpoint, sharded); once all are done rank 0 writes the manifest and renames the
+directory. What has no manifest, or does not match it, is not a checkpoint.
 """
 
-import json
 import logging
-import shutil
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
-from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.optim import Optimizer
 
 from elasticqa.errors import CheckpointError
-from elasticqa.journal import JournalError
-from elasticqa.manifest import (
-    Manifest,
-    checkpoint_directories,
-    directory_name,
-    fsync_directory,
-    read_manifest,
-    step_of,
-    write_durably,
-    write_manifest,
-)
+from elasticqa.manifest import Manifest, checkpoint_directories, directory_name, read_manifest
+from elasticqa.retention import note_best, noted_best, put_back_replaced, set_aside
+from elasticqa.saving import Committed, Saving, Writer, cause_of
+from elasticqa.staging import Staging, state_of
 from elasticqa.topology import Topology
 
 logger = logging.getLogger(__name__)
 
-BEST = "best.json"
-_REPLACED = ".replaced"
-_PRUNED = ".pruned"
+_WRITE_TIMEOUT = timedelta(hours=1)
+"""For the slowest rank to write its share; that all ranks live is watched elsewhere."""
+
+
+def _ignore(_: Committed) -> None:
+    """Nobody wants to know."""
 
 
 class Checkpointer:
-    """Saves, finds, restores and prunes the checkpoints of one run."""
+    """Saves, finds, restores and prunes the checkpoints of one run; at most one save is on its way."""
 
     def __init__(
         self, directory: Path, topology: Topology, keep: int, flush_record: Callable[[], None] = lambda: None
     ) -> None:
-        """Keep the checkpoints of a run.
+        """Keep the checkpoints of a run; every rank must call this.
 
         Args:
             directory: of its checkpoints.
             topology: of this attempt.
             keep: the newest so many are kept, and the best.
             flush_record: makes durable what this rank has said of its steps, before a checkpoint is committed: a run
-                that goes on from it does not say it again.
+                that goes on from it does not say it again. Called in a thread.
         """
         self._directory = directory
         self._topology = topology
-        self._keep = keep
-        self._flush_record = flush_record
+        self._staging = Staging(topology.device)
+        # Ranks agree in their threads while their main threads exchange gradients: that takes a group of its own.
+        self._writer = Writer(directory, topology.apart(_WRITE_TIMEOUT), keep, flush_record)
+        self._executor = ThreadPoolExecutor(1, "checkpoint")
+        self._saving: Saving | None = None
+        # torch would warn that a single process saves as a single process.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+
+    def prepare(self, model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Any]) -> None:
+        """Do ahead, once the optimizer has its state, what would make the first save slower than the others."""
+        self.finish()
+        self._staging.copy(model, optimizer, extra)
+
+    def start(
+        self,
+        manifest: Manifest,
+        model: nn.Module,
+        optimizer: Optimizer,
+        extra: Mapping[str, Any],
+        on_commit: Callable[[Committed], None] = _ignore,
+    ) -> None:
+        """Begin to save what the state is now, after the save before has ended; every rank must call this.
+
+        Args:
+            manifest: what the checkpoint says of itself, but its files; that of rank 0 counts.
+            model: as wrapped.
+            optimizer: of that model.
+            extra: further tensors, equal on every rank.
+            on_commit: called on rank 0, in a thread, as soon as the checkpoint is whole.
+
+        Raises:
+            CheckpointError: on every rank, if one could not write its part of the save before.
+        """
+        self.finish()
+        began = time.monotonic()
+        state = self._staging.copy(model, optimizer, extra)
+        saving = Saving(manifest, began, time.monotonic())
+        saving.outcome = self._executor.submit(self._writer.write, saving, state, on_commit)
+        self._saving = saving
+
+    def finish(self) -> None:
+        """Return once no save is on its way; every rank must call this.
+
+        Raises:
+            CheckpointError: on every rank, if one could not write its part; nothing is left of that save.
+        """
+        saving, self._saving = self._saving, None
+        if saving is None:
+            return
+        saving.waiting_since = time.monotonic()
+        problem = saving.outcome.result()
+        if problem is not None:
+            raise CheckpointError(problem)
 
     def save(
         self,
@@ -70,101 +118,25 @@ class Checkpointer:
         progress: dict[str, Any],
         config: dict[str, Any],
     ) -> tuple[Path, Manifest]:
-        """Write and commit the checkpoint of a step; every rank must call this.
+        """Save and return when it is committed: ``start`` and ``finish`` in one; every rank must call this."""
+        self.start(Manifest(step, progress, config), model, optimizer, extra)
+        self.finish()
+        path = self._directory / directory_name(step)
+        return path, self._topology.on_main(lambda: read_manifest(path, verify=False))
 
-        Args:
-            step: optimizer steps done.
-            model: as wrapped.
-            optimizer: of that model.
-            extra: further tensors, equal on every rank.
-            progress: scalars of the trainer, for the manifest.
-            config: of the run, for the manifest.
-
-        Raises:
-            CheckpointError: on every rank, if one could not write its part; nothing is left behind.
-        """
-        final = self._directory / directory_name(step)
-        temporary = self._directory / f".{final.name}.partial"
-        self._together(temporary, lambda: _make_empty(temporary), is_for_main=True)
-        self._together(temporary, self._flush_record)
-        state = _state(model, optimizer, extra)
-        self._together(temporary, lambda: self._write(state, temporary))
-        manifest = Manifest(step, progress, config, {})
-        self._together(temporary, lambda: _commit(temporary, final, manifest), is_for_main=True)
-        if self._topology.is_main:
-            self._prune(step)
-        return final, self._topology.broadcast(manifest)
-
-    def _write(self, state: dict[str, Any], path: Path) -> None:
-        with _quiet():
-            state_dict_saver.save(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
-
-    def _together(self, temporary: Path, work: Callable[[], None], *, is_for_main: bool = False) -> None:
-        """Do a part of a save, and raise on every rank if it failed on one."""
-        problem = None
-        if self._topology.is_main or not is_for_main:
-            try:
-                work()
-            except (OSError, JournalError) as error:
-                problem = str(error)
-            except CheckpointException as error:
-                problem = _cause(error)
-        problem = self._topology.first(problem)
-        if problem is None:
-            return
-        if self._topology.is_main:
-            shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(
-            f"checkpoint {temporary} could not be written: {problem}; the last whole one stays; free some space"
-        )
-
-    def _prune(self, step: int) -> None:
-        """Remove all but the newest ones up to the step just committed, and the best.
-
-        One of a later step was not whole when this attempt began, or the attempt would have gone on from it.
-        """
-        for leftover in self._directory.glob(f".step-*{_PRUNED}"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        found = checkpoint_directories(self._directory)
-        of_lineage = [path for path in found if step_of(path) <= step]
-        best = self.best()
-        kept = {*of_lineage[: self._keep], *(path for path in of_lineage if best and path == best[0])}
-        for path in found:
-            if path not in kept:
-                _remove(path)
+    def close(self) -> None:
+        """Let a save that is on its way come to its end, whatever it is, and save no more."""
+        if self._saving is not None:
+            wait([self._saving.outcome])
+        self._executor.shutdown()
 
     def keep_best(self, step: int, f1: float) -> bool:
-        """Keep a checkpoint from being pruned while no other one has a higher F1; only rank 0 writes.
-
-        Args:
-            step: of the checkpoint; one that has not been committed is not kept.
-            f1: percent, of the model in it.
-
-        Returns:
-            Whether it is the best now; always False on other ranks.
-        """
-        path, before = self._directory / directory_name(step), self.best()
-        is_better = path.is_dir() and (before is None or f1 > before[1])
-        if not self._topology.is_main or not is_better:
-            return False
-        unfinished = self._directory / f".{BEST}.partial"
-        try:
-            write_durably(unfinished, json.dumps({"directory": path.name, "f1": f1}, allow_nan=False) + "\n")
-            unfinished.rename(self._directory / BEST)
-            fsync_directory(self._directory)
-        except OSError as error:
-            logger.warning("checkpoint %s has the best F1 but cannot be noted as such: %s", path, error)
-            return False
-        return True
+        """Keep a committed checkpoint while no other one has a higher F1, in percent; only rank 0 does, and says so."""
+        return self._topology.is_main and note_best(self._directory, step, f1)
 
     def best(self) -> tuple[Path, float] | None:
         """Return the checkpoint with the highest F1 and that F1, not verified; None if none has been noted."""
-        try:
-            noted = json.loads((self._directory / BEST).read_text(encoding="utf-8"))
-            name, f1 = str(noted["directory"]), float(noted["f1"])
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
-            return None
-        return next(((path, f1) for path in checkpoint_directories(self._directory) if path.name == name), None)
+        return noted_best(self._directory)
 
     def newest_whole(self) -> tuple[Path, Manifest] | None:
         """Return the newest checkpoint that matches its manifest; every rank must call this.
@@ -173,7 +145,7 @@ class Checkpointer:
         """
         found = None
         if self._topology.is_main:
-            _put_back_replaced(self._directory)
+            put_back_replaced(self._directory)
             for path in checkpoint_directories(self._directory):
                 try:
                     found = path, read_manifest(path, verify=True)
@@ -182,70 +154,24 @@ class Checkpointer:
                     logger.warning("%s; trying an older one", error)
         return self._topology.broadcast(found)
 
+    def named(self, path: Path) -> tuple[Path, Manifest]:
+        """Return a checkpoint that has been verified, with its manifest; every rank must call this."""
+        manifest = read_manifest(path, verify=False) if self._topology.is_main else None
+        return path, cast("Manifest", self._topology.broadcast(manifest))
+
+    def set_newer_aside(self, step: int) -> list[str]:
+        """Move checkpoints of later steps out of the way and return their names; every rank must call this."""
+        return self._topology.broadcast(set_aside(self._directory, step) if self._topology.is_main else [])
+
     def restore(self, path: Path, model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Any]) -> None:
-        """Load a checkpoint into model, optimizer and the tensors of ``extra``; every rank must call this."""
-        state = _state(model, optimizer, extra)
-        with _quiet():
+        """Load a checkpoint into model, optimizer and the tensors of ``extra``; every rank must call this.
+
+        Raises:
+            CheckpointError: it is of another model.
+        """
+        state = state_of(model, optimizer, extra)
+        try:
             state_dict_loader.load(state, checkpoint_id=path, no_dist=not self._topology.is_distributed)
+        except CheckpointException as error:
+            raise CheckpointError(f"checkpoint {path} does not fit the model: {cause_of(error)}") from error
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-
-
-def _state(model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Any]) -> dict[str, Any]:
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "extra": dict(extra)}
-
-
-def _make_empty(path: Path) -> None:
-    if path.exists():
-        shutil.rmtree(path)
-    path.mkdir(parents=True)
-
-
-def _commit(temporary: Path, final: Path, manifest: Manifest) -> None:
-    write_manifest(temporary, manifest)
-    if final.exists():  # a damaged one, or the one that this attempt went on from without a step of its own
-        _put_aside(final, _REPLACED)
-    try:
-        temporary.rename(final)
-    finally:
-        _put_back_replaced(final.parent)
-    fsync_directory(final.parent)
-
-
-def _put_aside(path: Path, suffix: str) -> Path:
-    aside = path.with_name(f".{path.name}{suffix}")
-    shutil.rmtree(aside, ignore_errors=True)
-    return path.rename(aside)
-
-
-def _put_back_replaced(directory: Path) -> None:
-    """Undo the replacement of a checkpoint that did not come to its end, and tidy up after the others."""
-    for aside in directory.glob(f".step-*{_REPLACED}"):
-        final = aside.with_name(aside.name.removeprefix(".").removesuffix(_REPLACED))
-        if final.exists():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            aside.rename(final)
-
-
-def _remove(path: Path) -> None:
-    try:
-        # Under another name first: half of a checkpoint must not look like one.
-        shutil.rmtree(_put_aside(path, _PRUNED))
-    except OSError as error:
-        logger.warning("checkpoint %s is not needed any more but cannot be removed: %s", path, error)
-
-
-def _cause(error: CheckpointException) -> str:
-    """Return what the first rank that failed says, on one line."""
-    first, _ = error.failures[min(error.failures)]
-    lines = str(first).strip().splitlines()
-    return f"{type(first).__name__}: {lines[0]}" if lines else type(first).__name__
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from warning that a single process saves as a single process."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield

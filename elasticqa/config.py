@@ -101,7 +101,7 @@ class TrainConfig:
     profile: bool = False
     """Trace ten steps after a warm-up with torch.profiler, on rank 0."""
     resume: str = "auto"
-    """`auto`: go on with the newest unfinished run of the same config; `none`: start anew; or a run directory."""
+    """`auto`: go on with the newest unfinished run of this config; `none`: start anew; or a run or a checkpoint."""
     log_every_s: float = 5.0
     """Seconds between two progress lines."""
 

@@ -3,18 +3,21 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from elasticqa.batching import NO_FEATURES, MicroBatch, StepPlan, pack
+from elasticqa.ahead import Ahead
+from elasticqa.batching import NO_FEATURES, MicroBatch, StepPlan, StepPlanner, pack
 from elasticqa.config import Precision
+from elasticqa.errors import DoesNotFitError
+from elasticqa.memory_guard import MemoryGuard
 from elasticqa.model import feature_losses
 from elasticqa.optim import Updater
-from elasticqa.parallel import DTYPES, set_gradient_sync
+from elasticqa.parallel import DTYPES, is_sharded, set_gradient_sync
 from elasticqa.rng import seed_step
 from elasticqa.squad.features import Features
 from elasticqa.topology import Topology
@@ -28,7 +31,7 @@ class StepOutput:
         figures: (4,) on the device: loss of the global batch, stop requests of all ranks, gradient norm before
             clipping, loss scale. Reading it waits for the device.
         fed_ids: the features that this rank fed, as its tensors had them.
-        data_time_s: time that this rank spent on making batches.
+        data_time_s: time for which this rank waited for its batches.
         is_warmup: the step also compiled or captured, so its time says nothing of the others.
     """
 
@@ -61,7 +64,17 @@ class Engine(Protocol):
         """Prepare for the first step, numbered from 0; every rank must call this."""
 
     def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
-        """Start one step; every rank must call this."""
+        """Start one step; every rank must call this.
+
+        Raises:
+            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
+        """
+
+    def look_ahead(self, planner: StepPlanner) -> None:
+        """Make batches of the planner's steps ahead of time, until closed."""
+
+    def close(self) -> None:
+        """Let go of threads and of what is captured; before the process group goes."""
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
@@ -71,7 +84,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, dtype=DTYPES[precision])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class EagerEngine:
     """Runs steps operator by operator: any model, device, strategy and number of micro-batches."""
 
@@ -84,6 +97,21 @@ class EagerEngine:
     seed: int
     losses: Callable[[Tensor, MicroBatch], Tensor] = feature_losses
     """Loss of each feature from the logits, compiled or not."""
+    guard: MemoryGuard = field(init=False)
+    _ahead: Ahead[list[MicroBatch]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing known to fit, and nothing made ahead."""
+        self.guard = MemoryGuard(self.topology)
+        self._ahead = Ahead(self.batches)
+
+    def look_ahead(self, planner: StepPlanner) -> None:
+        """Make batches of the planner's steps ahead of time, until closed."""
+        self._ahead.follow(planner, self.topology.device)
+
+    def close(self) -> None:
+        """End the thread that makes batches."""
+        self._ahead.close()
 
     def prime(self, step: int) -> None:
         """Run one pass of weight 0 before the first step; every rank must call this.
@@ -96,6 +124,11 @@ class EagerEngine:
         self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), 1)
         self.optimizer.zero_grad()
 
+    def batches(self, plan: StepPlan) -> list[MicroBatch]:
+        """Return a step's micro-batches on the host; other threads may call this."""
+        packed = [pack(self.features, indices) for indices in plan.micro_batches]
+        return packed if self.topology.device.type == "cpu" else [batch.pinned() for batch in packed]
+
     def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
         """Compute one step and start the update; every rank must call this.
 
@@ -103,21 +136,55 @@ class EagerEngine:
             plan: what this rank feeds.
             learning_rate: of this step.
             wants_stop: this rank has been asked to stop; the figures tell all ranks.
+
+        Raises:
+            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
         """
+        began = time.perf_counter()
+        batches = self._ahead.take(plan)
+        data_time_s = time.perf_counter() - began
+        return self.compute(plan, batches, learning_rate, wants_stop=wants_stop, data_time_s=data_time_s)
+
+    def compute(
+        self,
+        plan: StepPlan,
+        batches: list[MicroBatch],
+        learning_rate: float,
+        *,
+        wants_stop: bool,
+        data_time_s: float,
+    ) -> StepOutput:
+        """Do what ``run`` does with batches that are there."""
         seed_step(self.seed, plan.step, self.topology.rank)
-        loss = torch.zeros((), device=self.topology.device)
-        data_time_s = 0.0
-        fed_ids: list[int] = []
-        for number, indices in enumerate(plan.micro_batches, start=1):
-            began = time.perf_counter()
-            packed = pack(self.features, indices)
-            fed_ids += packed.fed_ids()
-            batch = packed.to(self.topology.device)
-            data_time_s += time.perf_counter() - began
-            set_gradient_sync(self.model, number == len(plan.micro_batches))
-            loss += self.backward(batch, plan.num_features)
+        loss = self._accumulate(plan, batches)
         figures = self.update(loss, torch.full_like(loss, float(wants_stop)), learning_rate)
-        return StepOutput(figures, fed_ids, data_time_s)
+        return StepOutput(figures, [index for batch in batches for index in batch.fed_ids()], data_time_s)
+
+    def _accumulate(self, plan: StepPlan, batches: list[MicroBatch]) -> Tensor:
+        """Return this rank's share of the loss; the gradients are there, and exchanged."""
+        is_replicated = self.topology.is_distributed and not is_sharded(self.model)
+        if is_sharded(self.model) or (is_replicated and self.guard.knows(plan.largest)):
+            return self._backward_all(plan, batches, is_exchanged=True)
+        try:
+            loss = self.guard.attempt(lambda: self._backward_all(plan, batches, is_exchanged=False), plan.largest)
+        except DoesNotFitError:
+            self.optimizer.zero_grad()
+            raise
+        if is_replicated:
+            self._exchange(plan)
+        return loss
+
+    def _backward_all(self, plan: StepPlan, batches: list[MicroBatch], *, is_exchanged: bool) -> Tensor:
+        loss = torch.zeros((), device=self.topology.device)
+        for number, batch in enumerate(batches, start=1):
+            set_gradient_sync(self.model, is_exchanged and number == len(batches))
+            loss += self.backward(batch.to(self.topology.device), plan.num_features)
+        return loss
+
+    def _exchange(self, plan: StepPlan) -> None:
+        """Exchange the gradients that are there, with a pass that adds nothing."""
+        set_gradient_sync(self.model, is_last=True)
+        self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), plan.num_features)
 
     def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:
         """Add a micro-batch's gradients and return its share of the loss of a step of ``num_features``."""

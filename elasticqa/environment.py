@@ -14,6 +14,8 @@ import torch
 
 PACKAGES = ("elasticqa", "transformers", "tokenizers", "datasets", "numpy", "triton", "torchx")
 GIT_TIMEOUT_S = 10.0
+JOINED_JOB_VARIABLE = "TORCHX_JOINED_JOB"
+"""Set on a node that Slurm gave to a job of its own, so that it joins one that runs with fewer nodes than it could."""
 
 
 def host_facts(node_rank: int, num_devices: int) -> dict[str, Any]:
@@ -69,13 +71,14 @@ def git_facts(path: Path) -> dict[str, Any] | None:
 
 def scheduler_facts(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what started this process, from the scheduler's variables; `local` where there are none."""
-    job_id = environ.get("SLURM_JOB_ID")
+    # A node that joined a job has one of its own, which is not the run's.
+    job_id = environ.get(JOINED_JOB_VARIABLE) or environ.get("SLURM_JOB_ID")
     return {
         "kind": "slurm" if job_id else "local",
         "job_id": job_id or None,
         "partition": environ.get("SLURM_JOB_PARTITION"),
         "node_list": environ.get("SLURM_JOB_NODELIST"),
-        "submitted_at": None,
+        "submitted_at": _seconds(environ.get("SLURM_JOB_SUBMIT_TIME")),
         "started_at": _seconds(environ.get("SLURM_JOB_START_TIME")),
     }
 

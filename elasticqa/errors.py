@@ -23,6 +23,22 @@ class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written or read."""
 
 
+class DoesNotFitError(RuntimeError):
+    """A micro-batch that some rank has no memory for; raised on every rank.
+
+    Attributes:
+        what: does not fit where, without the way out.
+    """
+
+    def __init__(self, num_features: int, num_tokens: int, device: object) -> None:
+        self.what = (
+            f"a micro-batch of {num_features} features, {num_tokens} tokens, does not fit into the memory of {device}"
+        )
+        super().__init__(
+            f"{self.what}; use --activation-checkpointing, the component fsdp, a smaller --max-length or model"
+        )
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in a data set; ``article`` and ``paragraph`` count from 1, ``field`` is a path of keys."""

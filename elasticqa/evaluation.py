@@ -3,14 +3,17 @@
 import json
 import logging
 import time
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from elasticqa.batching import pack
+from elasticqa.batching import Indices, pack
 from elasticqa.config import Precision
 from elasticqa.engine import autocast
 from elasticqa.metrics import Evaluation
@@ -19,10 +22,14 @@ from elasticqa.squad.features import Features
 from elasticqa.squad.metric import Score, mean_metrics, squad_scores
 from elasticqa.squad.read import Example
 from elasticqa.topology import Topology
+from elasticqa.transfer import to_host
 
 logger = logging.getLogger(__name__)
 
-FEATURES_PER_BATCH = 64
+FEATURES_PER_BATCH = {"cpu": 64, "cuda": 256}
+"""Type of the device -> features of a forward pass; a GPU needs enough of them to be busier than the host."""
+AHEAD = 2
+"""Forward passes that a GPU has been given while the host makes spans of the one before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,15 +115,38 @@ def spans_of_share(
     by_length = np.argsort(-features.lengths, kind="stable")
     mine = by_length[topology.rank :: topology.world_size]
     most = -(-len(by_length) // topology.world_size)
-    spans = []
-    for indices in np.array_split(mine, -(-most // FEATURES_PER_BATCH)):
-        batch = pack(features, indices).to(topology.device)
-        with autocast(precision, topology.device):
-            logits = model(batch)
-        if len(indices):
-            start, end = logits.cpu().numpy()
-            spans.append(best_spans(features, indices, start, end, max_answer_length))
+    batches = np.array_split(mine, -(-most // FEATURES_PER_BATCH[topology.device.type]))
+    spans = [
+        best_spans(features, indices, start, end, max_answer_length)
+        for indices, (start, end) in _logits(model, features, batches, topology, precision)
+        if len(indices)
+    ]
     return Spans.concatenate(spans) if spans else NO_SPANS
+
+
+def _logits(
+    model: nn.Module, features: Features, batches: list[Indices], topology: Topology, precision: Precision
+) -> Iterator[tuple[Indices, NDArray[np.float32]]]:
+    """Yield the logits of each batch, (2, tokens); a GPU works on the next ones meanwhile."""
+    pending: deque[tuple[Indices, Tensor, torch.cuda.Event | None]] = deque()
+    # Layers were compiled for training; for these few passes they would be compiled once more.
+    with torch.compiler.set_stance("force_eager"):
+        for indices in batches:
+            batch = pack(features, indices).to(topology.device)
+            with autocast(precision, topology.device):
+                logits = model(batch)
+            pending.append((indices, *to_host(logits)))
+            if len(pending) > AHEAD:
+                yield _read(pending)
+    while pending:
+        yield _read(pending)
+
+
+def _read(pending: deque[tuple[Indices, Tensor, torch.cuda.Event | None]]) -> tuple[Indices, NDArray[np.float32]]:
+    indices, on_host, is_copied = pending.popleft()
+    if is_copied is not None:
+        is_copied.synchronize()
+    return indices, on_host.numpy()
 
 
 NO_SPANS = Spans(

@@ -4,6 +4,7 @@ A wrong request ends in seconds with one line, before any process group exists.
 """
 
 import argparse
+import ipaddress
 import os
 import shutil
 import socket
@@ -16,17 +17,22 @@ from typing import NoReturn
 import torch
 
 from elasticqa.config import TrainConfig, batch_plan
+from elasticqa.environment import JOINED_JOB_VARIABLE
 from elasticqa.errors import ConfigError, DataError
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home, new_run_id
+from elasticqa.node_facts import node_facts
 from elasticqa.parallel import check_parallel
 from elasticqa.resume import RUN_ID_VARIABLE
+from elasticqa.rollcall import Place, attend, join
 from elasticqa.task import load_task
-from elasticqa.topology import resolve_precision
+from elasticqa.topology import PROMISED, resolve_precision
 
 EXIT_BAD_REQUEST = 2
 
 _FIRST_PORT, _NUM_PORTS = 20_000, 20_000
+_PACES = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=6"
+"""Seconds that MIN nodes wait for more, and between the signs of life of a node, of which 6 may be missing."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,8 @@ def torchrun_options(launch: Launch, environ: Mapping[str, str]) -> list[str]:
     if launch.max_nodes == 1:
         endpoint, job_id = "localhost:0", "local"
     else:
-        job_id = environ.get("SLURM_JOB_ID") or environ.get("TORCHX_JOB_ID", "job").rsplit("/", 1)[-1]
-        endpoint = f"{_first_host(environ)}:{_port_of(job_id)}"
+        job_id, first_host = _job_of(environ), _first_host(environ)
+        endpoint = f"{f'[{first_host}]' if ':' in first_host else first_host}:{_port_of(job_id)}"
     return [
         f"--nnodes={launch.min_nodes}:{launch.max_nodes}",
         f"--nproc-per-node={launch.nproc_per_node}",
@@ -76,14 +82,50 @@ def torchrun_options(launch: Launch, environ: Mapping[str, str]) -> list[str]:
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={endpoint}",
         f"--rdzv-id={job_id}",
+        f"--rdzv-conf={_PACES}",
         # SIGUSR1 is the scheduler's warning; an agent that does not handle it dies of it.
         "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
     ]
 
 
-def _port_of(job_id: str) -> int:
+def own_address(launch: Launch, environ: Mapping[str, str]) -> str:
+    """Return where the other nodes reach this one: the address that it has towards the first node.
+
+    The first node itself is reached by the name that all of them have for it. Without an answer torchrun would tell
+    the name that this machine believes to have, which the others may not find.
+
+    Raises:
+        ConfigError: this node does not find the first one.
+    """
+    if launch.max_nodes == 1:
+        return "localhost"
+    first_host = _first_host(environ)
+    try:
+        family, _, _, _, target = socket.getaddrinfo(first_host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)  # sends nothing
+            address = str(probe.getsockname()[0]).partition("%")[0]
+    except OSError as error:
+        raise ConfigError(
+            f"first node {first_host!r} cannot be reached from {socket.gethostname()} ({error.strerror}): the nodes "
+            "meet there; add its name to the name server or to /etc/hosts of this node"
+        ) from error
+    # A first node may resolve its own name to a loopback address; others do not.
+    is_here = address == target[0] or ipaddress.ip_address(address).is_loopback
+    return first_host if is_here else address
+
+
+def _job_of(environ: Mapping[str, str]) -> str:
+    """Return the id of the job that this node works for: its own, or the one that it was asked to join."""
+    for name in (JOINED_JOB_VARIABLE, "SLURM_JOB_ID"):
+        if environ.get(name):
+            return environ[name]
+    return environ.get("TORCHX_JOB_ID", "job").rsplit("/", 1)[-1]
+
+
+def _port_of(job_id: str, shift: int = 0) -> int:
     number = int(job_id) if job_id.isdigit() else sum(map(ord, job_id)) * 31
-    return _FIRST_PORT + number % _NUM_PORTS
+    return _FIRST_PORT + (number + shift) % _NUM_PORTS
 
 
 def _first_host(environ: Mapping[str, str]) -> str:
@@ -100,6 +142,36 @@ def _first_host(environ: Mapping[str, str]) -> str:
         [scontrol, "show", "hostnames", node_list], capture_output=True, text=True, check=True
     ).stdout.split()
     return names[0]
+
+
+def roll_call(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -> None:
+    """Compare the nodes that Slurm starts together, or this one with those that it joins; all of them call this.
+
+    Args:
+        launch: of the job.
+        refusal: why this node cannot run it.
+        environ: of this process.
+
+    Raises:
+        ConfigError: they do not fit; in the same line on all of them.
+    """
+    job_id, first_host = _job_of(environ), _first_host(environ)
+    facts = node_facts(int(environ.get("SLURM_NODEID", "0")), first_host, refusal, environ)
+    if environ.get(JOINED_JOB_VARIABLE):
+        join(job_id, facts, home(environ))
+        return
+    place = Place(
+        job_id=job_id,
+        number=facts["number"],
+        num_nodes=int(environ.get("SLURM_STEP_NUM_NODES", "1")),
+        first_host=first_host,
+        # As Slurm knows the node that started the tasks: a name that does not resolve is to be told, not met.
+        first_address=environ.get("SLURM_LAUNCH_NODE_IPADDR", first_host)
+        if "TORCHX_RANK0_HOST" in environ
+        else first_host,
+        port=_port_of(job_id, _NUM_PORTS // 2),
+    )
+    attend(place, facts, home(environ), launch.min_nodes)
 
 
 def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -150,14 +222,31 @@ def main(argv: Sequence[str]) -> int:
         launch = None
         if known.nnodes is not None:
             launch = Launch.of(known.nnodes, known.nproc_per_node, known.max_restarts)
-        check(parse_config(rest), launch, known.gpus)
+        _check_all(parse_config(rest), launch, known.gpus, environ)
         command = [sys.executable, "-m", "elasticqa.train", *rest]
+        for name in PROMISED:
+            environ.pop(name, None)
         if launch is not None:
-            command[2:3] = ["elasticqa.agent", *torchrun_options(launch, environ), "-m", "elasticqa.train"]
+            options = [*torchrun_options(launch, environ), f"--local-addr={own_address(launch, environ)}"]
+            environ.update(zip(PROMISED, map(str, (launch.min_nodes, launch.nproc_per_node)), strict=True))
+            command[2:3] = ["elasticqa.agent", *options, "-m", "elasticqa.train"]
     except (ConfigError, DataError, HomeError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
         return EXIT_BAD_REQUEST
     return _become(command, environ, launch.nproc_per_node if launch else 1)
+
+
+def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, environ: Mapping[str, str]) -> None:
+    """Check this node, and with the others where Slurm starts several: what one refuses, all refuse at once."""
+    refusal: ConfigError | DataError | None = None
+    try:
+        check(config, launch, num_gpus)
+    except (ConfigError, DataError) as error:
+        refusal = error
+    if launch is not None and launch.max_nodes > 1 and environ.get("SLURM_NODEID"):
+        roll_call(launch, None if refusal is None else str(refusal), environ)
+    if refusal is not None:
+        raise refusal
 
 
 def _become(command: list[str], environ: dict[str, str], num_processes: int) -> NoReturn:

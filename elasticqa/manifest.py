@@ -1,10 +1,12 @@
 """What makes a directory a checkpoint: a manifest with the size and SHA-256 of every file, written last."""
 
+import glob
 import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,12 @@ class Manifest:
     step: int
     progress: dict[str, Any]
     config: dict[str, Any]
-    files: dict[str, tuple[int, str]]
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Name -> (bytes, SHA-256 in hex)."""
+    reason: str = "final"
+    """`interval`, `evaluation`, `signal` or `final`."""
+    saved_at: float = field(default_factory=time.time)
+    """Unix time of the state in it."""
 
     @property
     def num_bytes(self) -> int:
@@ -49,14 +55,19 @@ def checkpoint_directories(directory: Path) -> list[Path]:
     return sorted(found, key=step_of, reverse=True)
 
 
-def write_manifest(path: Path, manifest: Manifest) -> Manifest:
-    """Write the manifest of the files in a directory and return it with them; on the disk when this returns."""
+def describe(path: Path, pattern: str) -> dict[str, tuple[int, str]]:
+    """Return size and SHA-256 of the files of a directory whose names match."""
+    return {file.name: (file.stat().st_size, sha256_of(file)) for file in sorted(path.glob(pattern))}
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write a manifest, in which the files get a place that have none yet; on the disk when this returns."""
     for file in sorted(path.iterdir()):
-        manifest.files[file.name] = (file.stat().st_size, sha256_of(file))
+        if file.name not in manifest.files:
+            manifest.files.update(describe(path, glob.escape(file.name)))
     text = json.dumps({"format_version": FORMAT_VERSION, **vars(manifest)}, indent=1, allow_nan=False)
     write_durably(path / MANIFEST, text + "\n")
     fsync_directory(path)
-    return manifest
 
 
 def read_manifest(path: Path, *, verify: bool) -> Manifest:
@@ -85,6 +96,15 @@ def read_manifest(path: Path, *, verify: bool) -> Manifest:
             if not _is_as_written(path / name, size, digest):
                 raise CheckpointError(f"checkpoint {path} is not whole: {name} is not what its manifest says")
     return manifest
+
+
+def has_all_bytes(path: Path) -> bool:
+    """Whether a checkpoint has every file of its manifest in its size: cheap, but blind to flipped bits."""
+    try:
+        manifest = read_manifest(path, verify=False)
+        return all((path / name).stat().st_size == size for name, (size, _) in manifest.files.items())
+    except (CheckpointError, OSError):
+        return False
 
 
 def _is_as_written(file: Path, size: int, digest: str) -> bool:

@@ -20,6 +20,11 @@ class StepMetrics:
     num_padded_tokens: int
     peak_memory_bytes: int | None
     is_warmup: bool
+    max_rank_tokens: int | None = None
+    """Real tokens of the fullest rank."""
+    mean_rank_tokens: float | None = None
+    peak_reserved_bytes: int | None = None
+    """What the allocator held for the peak."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -32,6 +33,7 @@ class Recorder:
         self._fed_log = fed_log
         self._is_main = is_main
         self._said_at = -math.inf
+        self._is_gone = False
         self._recent: list[StepMetrics] = []
         self.evaluations: list[Evaluation] = []
         """Of this attempt, in order."""
@@ -44,9 +46,9 @@ class Recorder:
         """Note a step, and say where the run stands every few seconds."""
         if not self._is_main:
             return
-        self._write("step", asdict(metrics))
-        if self._tensorboard is not None:
-            self._tensorboard.step(metrics)
+        # Every field is a plain value: a deep copy (asdict) would cost thirty times as much.
+        self._write("step", dict(vars(metrics)))
+        self._draw(lambda log: log.step(metrics))
         self._recent.append(metrics)
         now = time.monotonic()
         if now - self._said_at >= self._config.log_every_s or metrics.step == self._plan.num_steps:
@@ -58,12 +60,27 @@ class Recorder:
         """Note an evaluation and say its figures."""
         self.evaluations.append(evaluation)
         self._write("evaluation", asdict(evaluation))
-        if self._tensorboard is not None:
-            self._tensorboard.evaluation(evaluation)
+        self._draw(lambda log: log.evaluation(evaluation))
         self.say(
             f"evaluation at step {evaluation.step}: EM {evaluation.em:.2f}  F1 {evaluation.f1:.2f}  "
             f"({evaluation.num_examples} questions, {evaluation.eval_time_s:.1f} s)"
         )
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the run directory was removed, as far as has been noticed: what is still said is lost."""
+        return self._is_gone
+
+    def _draw(self, work: Callable[[TensorBoardLog], None]) -> None:
+        """Write to TensorBoard's files while they can be written: they only repeat the journal."""
+        if self._tensorboard is None:
+            return
+        try:
+            work(self._tensorboard)
+        except OSError as error:
+            self._tensorboard = None
+            self._is_gone = self._journal is not None and not self._journal.path.exists()
+            self.say(f"TensorBoard's files cannot be written any more: {error.strerror}")
 
     def event(self, name: str, message: str, **data: Any) -> None:
         """Note and say anything else."""

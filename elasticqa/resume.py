@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,13 +12,18 @@ from typing import Any
 
 from db.home import RUN_ID_PATTERN
 from elasticqa.config import HARMLESS_FIELDS, TrainConfig
-from elasticqa.errors import ConfigError, shown
+from elasticqa.errors import CheckpointError, ConfigError, shown
 from elasticqa.home import new_run_id
+from elasticqa.manifest import read_manifest, step_of
+
+logger = logging.getLogger(__name__)
 
 RUN_ID_VARIABLE = "ELASTICQA_RUN_ID"
 _LOCK = "active.lock"
 _LONGEST_LINE = 1 << 18
 """Bytes; an `attempt` line with its command and an `end` line are some thousands."""
+_SETUP_WITHIN = 1 << 20
+"""Bytes from the beginning of a journal, in which its `setup` line is looked for."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,8 @@ class RunChoice:
 
     directory: Path
     is_new: bool
+    checkpoint: Path | None = None
+    """To go on from; None for the newest whole one."""
 
     @property
     def run_id(self) -> str:
@@ -33,14 +41,23 @@ class RunChoice:
         return self.directory.name
 
 
-def choose_run(config: TrainConfig, runs_dir: Path, environ: Mapping[str, str] = os.environ) -> RunChoice:
+def choose_run(
+    config: TrainConfig, runs_dir: Path, environ: Mapping[str, str] = os.environ, digest: str | None = None
+) -> RunChoice:
     """Return the run to work for.
 
-    In this order: the directory that ``resume`` names; the run of ``ELASTICQA_RUN_ID`` if it has begun (a requeue or a
-    restart); with ``auto``, the newest unfinished run of the same config that nobody works for; else a new run.
+    In this order: the run, or the checkpoint of a run, that ``resume`` names; the run of ``ELASTICQA_RUN_ID`` if it has
+    begun (a requeue or a restart); with ``auto``, the newest unfinished run of the same config and data that nobody
+    works for; else a new run.
+
+    Args:
+        config: as asked for.
+        runs_dir: one directory a run.
+        environ: for the variable.
+        digest: of the content of the training data; None where it is not compared.
 
     Raises:
-        ConfigError: the named run does not exist, is finished, or learns something else; or the variable is no run id.
+        ConfigError: what is named does not exist, is finished, or learns something else; or the variable is no run id.
     """
     run_id = environ.get(RUN_ID_VARIABLE) or new_run_id()
     if not RUN_ID_PATTERN.fullmatch(run_id):
@@ -50,34 +67,65 @@ def choose_run(config: TrainConfig, runs_dir: Path, environ: Mapping[str, str] =
         )
     proposed = runs_dir / run_id
     if config.resume not in ("auto", "none"):
-        directory = _named_run(config.resume, runs_dir)
-        _refuse_differences(config, directory)
-        if is_finished(directory):
-            raise ConfigError(
-                f"run {directory.name} is finished: there is no step left to train; --resume none begins a new run"
-            )
-        return RunChoice(directory, is_new=False)
+        return _named_run(config, runs_dir, digest)
     if first_line(proposed) is not None:
-        _refuse_differences(config, proposed)
+        _refuse_differences(config, proposed, digest)
         return RunChoice(proposed, is_new=False)
     if config.resume == "auto":
         for directory in sorted(runs_dir.glob("*"), reverse=True):
-            if _is_unfinished(config, directory):
+            if _is_unfinished(config, directory, digest):
                 return RunChoice(directory, is_new=False)
     return RunChoice(proposed, is_new=True)
 
 
-def _named_run(resume: str, runs_dir: Path) -> Path:
-    for directory in (Path(resume), runs_dir / resume):
+def _named_run(config: TrainConfig, runs_dir: Path, digest: str | None) -> RunChoice:
+    for path in (Path(config.resume).absolute(), runs_dir / config.resume):
+        checkpoint = path.resolve() if step_of(path) >= 0 and path.is_dir() else None
+        directory = path.resolve() if checkpoint is None else checkpoint.parent.parent
         if first_line(directory) is not None:
-            return directory.resolve()
-    raise ConfigError(
-        f"resume={resume!r} is not a run: give auto, none, a run id, or a run directory (with journal/ in it)"
-    )
+            break
+    else:
+        raise ConfigError(
+            f"resume={config.resume!r} is not a run: give auto, none, a run id, a run directory (with journal/ in it) "
+            "or one checkpoint of a run (RUN/checkpoints/step-...)"
+        )
+    _refuse_differences(config, directory, digest)
+    if checkpoint is not None and not _has_gone_back(directory, config.resume):
+        try:
+            read_manifest(checkpoint, verify=True)
+        except CheckpointError as error:
+            raise ConfigError(f"{error}; see the others with: elasticqa checkpoints {directory.name}") from error
+        return RunChoice(directory, is_new=False, checkpoint=checkpoint)
+    if is_finished(directory):
+        raise ConfigError(
+            f"run {directory.name} is finished: there is no step left to train; --resume none begins a new run"
+        )
+    return RunChoice(directory, is_new=False)
 
 
-def _refuse_differences(config: TrainConfig, directory: Path) -> None:
-    differences = _differences(config, first_line(directory))
+def _has_gone_back(directory: Path, resume: str) -> bool:
+    """Whether the newest attempts were asked for the same checkpoint and one went on from it: this one is a restart.
+
+    What these attempts have learned since must not be thrown away by a restart or a requeue of the same command.
+    """
+    for path in reversed(_journals(directory)):
+        line = _line_of(path)
+        recorded = (line or {}).get("config")
+        if line is not None and (not isinstance(recorded, dict) or recorded.get("resume") != resume):
+            return False
+        if _setup_of(path) is not None:
+            logger.warning(
+                "run %s has gone back to %s already and goes on from its newest checkpoint; to go back once more, move "
+                "the newer ones away",
+                directory.name,
+                resume,
+            )
+            return True
+    return False
+
+
+def _refuse_differences(config: TrainConfig, directory: Path, digest: str | None) -> None:
+    differences = _differences(config, directory, digest)
     if differences:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
         raise ConfigError(
@@ -86,9 +134,9 @@ def _refuse_differences(config: TrainConfig, directory: Path) -> None:
         )
 
 
-def _is_unfinished(config: TrainConfig, directory: Path) -> bool:
+def _is_unfinished(config: TrainConfig, directory: Path, digest: str | None) -> bool:
     line = first_line(directory)
-    if line is None or line.get("provenance") != "measured" or _differences(config, line):
+    if line is None or line.get("provenance") != "measured" or _differences(config, directory, digest):
         return False
     if is_finished(directory):
         return False
@@ -99,9 +147,44 @@ def _is_unfinished(config: TrainConfig, directory: Path) -> bool:
         return False
 
 
-def _differences(config: TrainConfig, line: dict[str, Any] | None) -> dict[str, tuple[Any, Any]]:
+def _differences(config: TrainConfig, directory: Path, digest: str | None) -> dict[str, tuple[Any, Any]]:
+    line = first_line(directory)
     recorded = (line or {}).get("config")
-    return fixed_by(line, config).differences(recorded if isinstance(recorded, dict) else {})
+    found = fixed_by(line, config).differences(recorded if isinstance(recorded, dict) else {})
+    before = None if found or digest is None else _digest_of(directory)
+    return found if before in (None, digest) else {"content of the training data (SHA-256)": (before, digest)}
+
+
+def _digest_of(directory: Path) -> str | None:
+    """Return the digest of the data that a run was trained on, or None if it has not come so far."""
+    setup = next(filter(None, map(_setup_of, _journals(directory))), {})
+    dataset = setup.get("dataset")
+    digest = dataset.get("digest") if isinstance(dataset, dict) else None
+    return digest if isinstance(digest, str) else None
+
+
+def _setup_of(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_SETUP_WITHIN)
+    except OSError:
+        return None
+    lines = (_object(raw) for raw in head.split(b"\n") if b'"setup"' in raw)
+    return next((line for line in lines if line is not None and line.get("kind") == "setup"), None)
+
+
+def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
+    """Return what may change on resume and did, as (old, new), since the newest attempt before this one."""
+    lines = (attempt_line(directory, number) for number in range(attempt - 1, 0, -1))
+    recorded = next(filter(None, lines), {}).get("config")
+    if not isinstance(recorded, dict):
+        return {}
+    now = config.to_dict()
+    return {
+        name: (recorded[name], now[name])
+        for name in sorted(HARMLESS_FIELDS - {"resume"})
+        if name in recorded and recorded[name] != now[name]
+    }
 
 
 def fixed_by(line: dict[str, Any] | None, config: TrainConfig) -> TrainConfig:
@@ -116,15 +199,20 @@ def _journals(directory: Path) -> list[Path]:
 
 def first_line(directory: Path) -> dict[str, Any] | None:
     """Return the `attempt` line of a run's first attempt, or None if nothing has been recorded there."""
-    for path in _journals(directory):
-        try:
-            with path.open("rb") as file:
-                line = _object(file.readline(_LONGEST_LINE))
-        except OSError:
-            continue
-        if line is not None:
-            return line
-    return None
+    return next(filter(None, map(_line_of, _journals(directory))), None)
+
+
+def attempt_line(directory: Path, attempt: int) -> dict[str, Any] | None:
+    """Return the `attempt` line of one attempt, or None if it has recorded nothing."""
+    return _line_of(directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl")
+
+
+def _line_of(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            return _object(file.readline(_LONGEST_LINE))
+    except OSError:
+        return None
 
 
 def last_end(directory: Path) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elasticqa.batching import Indices, MicroBatch
+from elasticqa.batching import Extent, Indices, MicroBatch
 from elasticqa.squad.features import Features
 
 SMALLEST_QUANTUM = 64
@@ -53,21 +53,28 @@ class BatchSize:
         return cls(num_tokens, num_features + -(-num_tokens // max_length), max_length)
 
     @property
+    def extent(self) -> Extent:
+        """What its memory follows from."""
+        return Extent(self.num_rows, self.num_tokens, self.num_rows * self.max_length)
+
+    @property
     def parts(self) -> tuple[int, ...]:
         """Lengths of the parts of a buffer, in the order of `StaticBatch`'s views."""
         rows = self.num_rows
         return (*[self.num_tokens] * 3, rows + 1, *[rows] * 3, 2)
 
 
-def fill(features: Features, indices: Indices, size: BatchSize, num_features: int, *, wants_stop: bool) -> Tensor:
+def fill(features: Features, indices: Indices, size: BatchSize, num_features: int) -> Tensor:
     """Return the int32 content of a buffer: the features, then stand-ins of weight 0 up to the size.
+
+    In page-locked memory where there is a GPU, which torch's allocator keeps for the next ones; the request to stop,
+    its last place, is 0.
 
     Args:
         features: all of them.
         indices: those of this rank's share.
         size: with room for them.
         num_features: of the global batch.
-        wants_stop: this rank has been asked to stop.
     """
     begins = features.offsets[indices]
     lengths = (features.offsets[indices + 1] - begins).astype(np.int64)
@@ -83,8 +90,10 @@ def fill(features: Features, indices: Indices, size: BatchSize, num_features: in
     of_rows[0, : len(indices)] = features.start_position[indices]
     of_rows[1, : len(indices)] = features.end_position[indices]
     of_rows[2, : len(indices)] = 1
-    parts = (input_ids, position_ids, token_types, cu_lengths, of_rows.ravel(), [num_features, wants_stop])
-    return torch.from_numpy(np.concatenate(parts, dtype=np.int32, casting="unsafe"))
+    parts = (input_ids, position_ids, token_types, cu_lengths, of_rows.ravel(), [num_features, 0])
+    content = torch.empty(sum(size.parts), dtype=torch.int32, pin_memory=torch.cuda.is_available())
+    np.concatenate(parts, out=content.numpy(), casting="unsafe")
+    return content
 
 
 def _row_lengths(lengths: NDArray[np.int64], size: BatchSize) -> NDArray[np.int64]:
@@ -106,10 +115,9 @@ class StaticBatch:
         self._size = size
         self._buffer = torch.zeros(sum(size.parts), dtype=torch.int32, device=device)
 
-    def load(self, content: Tensor) -> None:
-        """Start the copy of what `fill` made; the host does not wait."""
-        if self._buffer.device.type == "cuda":
-            content = content.pin_memory()
+    def load(self, content: Tensor, *, wants_stop: bool) -> None:
+        """Start the copy of what `fill` made and of this rank's request to stop; the host does not wait."""
+        content[-1] = wants_stop
         self._buffer.copy_(content, non_blocking=True)
 
     def views(self) -> tuple[MicroBatch, Tensor, Tensor]:

@@ -1,6 +1,8 @@
 """Event files for TensorBoard, beside the journal and from the same figures."""
 
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ class TensorBoardLog:
 
     def __init__(self, directory: Path) -> None:
         self._writer = SummaryWriter(str(directory))
+        self._hook = threading.excepthook
+        threading.excepthook = self._tell
 
     def step(self, metrics: StepMetrics) -> None:
         """Write loss, gradient norm, learning rate, step time and throughput of a step."""
@@ -46,6 +50,14 @@ class TensorBoardLog:
             figures["hparam/final_loss"] = final_loss
         self._writer.add_hparams(shown, figures, run_name=".")
 
+    def _tell(self, failure: threading.ExceptHookArgs) -> None:
+        """Leave out the traceback of the writer's thread: the next write raises the same error in the main thread."""
+        is_writer = type(failure.thread).__module__.startswith("tensorboard.")
+        if not (is_writer and isinstance(failure.exc_value, OSError)):
+            self._hook(failure)
+
     def close(self) -> None:
-        """Write what is left and stop."""
-        self._writer.close()
+        """Write what is left and stop; what cannot be written is in the journal."""
+        with suppress(OSError):
+            self._writer.close()
+        threading.excepthook = self._hook

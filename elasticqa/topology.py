@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar, cast
 
@@ -27,6 +27,9 @@ _FACTS = {
 }
 """What torchrun says in the environment -> its least value, which is that of a single process."""
 
+PROMISED = {"ELASTICQA_MIN_NODES": "GROUP_WORLD_SIZE", "ELASTICQA_NPROC_PER_NODE": "LOCAL_WORLD_SIZE"}
+"""What was asked for at the launch -> the fact that must not be less."""
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -42,18 +45,29 @@ class Topology:
     device: torch.device
     is_distributed: bool
     """Started by torchrun: a process group exists, also for a world of one."""
+    main_address: str = "localhost"
+    """Where the node of rank 0 is reached."""
+    group: dist.ProcessGroup | None = None
+    """Of the agreements below; None for the default one."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Topology":
         """Return the facts that torchrun put in the environment, or those of a single process without it.
 
         Raises:
-            ConfigError: this node has fewer GPUs than processes (and has some): two ranks would share one; or a fact
-                is no number.
+            ConfigError: this node has fewer GPUs than processes (and has some): two ranks would share one; a fact is
+                no number; or the world is smaller than the launch asked for.
         """
         is_distributed = "RANK" in environ and "MASTER_ADDR" in environ
         # Schedulers leave some of these names to processes that they started alone.
         facts = {name: _count(environ, name, least) if is_distributed else least for name, least in _FACTS.items()}
+        for promise, name in PROMISED.items():
+            least = _count(environ, promise, 1)
+            if facts[name] < least:
+                raise ConfigError(
+                    f"{name}={facts[name]} is less than {promise}={least}, which the launch asked for: nothing is "
+                    "trained on less; see in the log which nodes met, or start with fewer (--nnodes, --nproc_per_node)"
+                )
         local_world_size, local_rank = facts["LOCAL_WORLD_SIZE"], facts["LOCAL_RANK"]
         num_gpus = torch.cuda.device_count()
         if num_gpus and local_world_size > num_gpus:
@@ -71,6 +85,7 @@ class Topology:
             restart_count=facts["TORCHELASTIC_RESTART_COUNT"],
             device=torch.device("cuda", local_rank) if num_gpus else torch.device("cpu"),
             is_distributed=is_distributed,
+            main_address=environ["MASTER_ADDR"] if is_distributed else "localhost",
         )
 
     @property
@@ -103,17 +118,26 @@ class Topology:
         finally:
             dist.destroy_process_group()
 
+    def apart(self, timeout: timedelta) -> "Topology":
+        """Return the same ranks with a gloo group of their own, so that a thread may agree; every rank must call this.
+
+        The group is destroyed with the default one.
+        """
+        if not self.is_distributed:
+            return self
+        return replace(self, group=dist.new_group(backend="gloo", timeout=timeout))
+
     def barrier(self) -> None:
         """Wait for all ranks; every rank must call this."""
         if self.is_distributed:
-            dist.barrier()
+            dist.barrier(group=self.group)
 
     def broadcast(self, value: T) -> T:
         """Return rank 0's value on every rank; every rank must call this (picklable values)."""
         if not self.is_distributed:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"), group=self.group)
         return box[0]
 
     def on_main(self, work: Callable[[], T]) -> T:
@@ -133,10 +157,14 @@ class Topology:
         """Return the ranks' values in rank order, None left out, on rank 0; an empty list elsewhere. A collective."""
         box: list[T | None] | None = [None] * self.world_size if self.is_main else None
         if self.is_distributed:
-            dist.gather_object(value, box, dst=0)
+            dist.gather_object(value, box, dst=0, group=self.group)
         else:
             box = [value]
         return [item for item in box or [] if item is not None]
+
+    def share(self, value: T) -> list[T]:
+        """Return the ranks' values in rank order, on every rank; every rank must call this."""
+        return self.broadcast(self.gather(value))
 
     def first(self, value: T | None) -> T | None:
         """Return on every rank the value of the lowest rank that has one, or None; every rank must call this."""
@@ -146,7 +174,7 @@ class Topology:
     def sum_in_place(self, tensor: torch.Tensor) -> None:
         """Add the tensor up over all ranks, in place, without waiting for the device; a collective."""
         if self.is_distributed:
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, group=self.group)
 
 
 def _count(environ: Mapping[str, str], name: str, least: int) -> int:

@@ -9,29 +9,37 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
+import psutil
 from torch.distributed.elastic.multiprocessing.errors import record
+from transformers import PreTrainedModel
 
-from elasticqa.attempt import begin, write_end
+from elasticqa.aftermath import EXIT_PREEMPTED, Aftermath
+from elasticqa.attempt import Attempt, begin, write_end
 from elasticqa.build import build_trainer, plan_profile, restore, setup_facts
 from elasticqa.config import TrainConfig, batch_plan
-from elasticqa.errors import CheckpointError, ConfigError, DataError
+from elasticqa.departures import changes
+from elasticqa.errors import CheckpointError, ConfigError, DataError, DoesNotFitError
 from elasticqa.export import save_pretrained
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home
 from elasticqa.hub import resolve_model
 from elasticqa.model import QuestionAnswerer, load_model
 from elasticqa.parallel import check_parallel
-from elasticqa.signals import StopRequest
+from elasticqa.phases import Phases
+from elasticqa.signals import AGENT_PID_VARIABLE, EarlyEnd, StopRequest, stop_with_parent
+from elasticqa.stacks import StackFile
 from elasticqa.summary import closing, opening
-from elasticqa.task import load_task
+from elasticqa.task import Task, load_task
 from elasticqa.topology import Topology, resolve_precision
 from elasticqa.trainer import NonFiniteLossError, Trainer
+from elasticqa.watch import SILENCE_VARIABLE, Watch, one_line, silence_s
 
 PROCESS_GROUP_TIMEOUT = timedelta(minutes=5)
+"""For the slowest phase of a living rank; that all live is watched elsewhere."""
 EXIT_FAILED = 1
 EXIT_BAD_REQUEST = 2
-EXIT_PREEMPTED = 143
-"""128 + SIGTERM: a scheduler reads it as the end that it asked for."""
+_AGREED = (ConfigError, DataError, DoesNotFitError, HomeError, NonFiniteLossError, CheckpointError)
+"""Errors that every rank raises at the same place."""
 
 
 @record
@@ -39,18 +47,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train one run, or go on with it; returns the exit status of this rank."""
     stop = StopRequest()
     stop.install()
+    phases = Phases(psutil.Process().create_time())
+    phases.end("import")
     topology: Topology | None = None
+    early: EarlyEnd | None = None
     try:
         config = parse_config(sys.argv[1:] if argv is None else argv)
         topology = Topology.from_env()
-        with topology.process_group(PROCESS_GROUP_TIMEOUT):
-            return run(config, topology, stop)
-    except (ConfigError, DataError, HomeError) as error:
+        if AGENT_PID_VARIABLE in os.environ:
+            stop_with_parent(int(os.environ[AGENT_PID_VARIABLE]))
+        aftermath = Aftermath(topology)
+        limit_s = silence_s(os.environ.get(SILENCE_VARIABLE))
+        early = EarlyEnd(aftermath.on_early_stop)
+        early.start()
+        with topology.process_group(PROCESS_GROUP_TIMEOUT), Watch(topology, limit_s, aftermath.on_loss) as watch:
+            aftermath.watch = watch
+            with watch.tells(_AGREED):
+                phases.end("connect")
+                return run(config, topology, stop, early, aftermath, phases)
+    except (ConfigError, DataError, DoesNotFitError, HomeError) as error:
         _complain(error, topology)
         return EXIT_BAD_REQUEST
     except (NonFiniteLossError, CheckpointError) as error:
         _complain(error, topology)
         return EXIT_FAILED
+    finally:
+        if early is not None:
+            early.cancel()
 
 
 def _complain(error: Exception, topology: Topology | None) -> None:
@@ -59,35 +82,51 @@ def _complain(error: Exception, topology: Topology | None) -> None:
         sys.stderr.write(f"elasticqa: {error}\n")
 
 
-def run(config: TrainConfig, topology: Topology, stop: StopRequest) -> int:
+def run(
+    config: TrainConfig,
+    topology: Topology,
+    stop: StopRequest,
+    early: EarlyEnd,
+    aftermath: Aftermath,
+    phases: Phases,
+) -> int:
     """Build the parts, train, and record how it ended; every rank must call this.
 
     Nothing is written before data and model are known to be good.
     """
-    check_parallel(config.parallel, topology.world_size, is_distributed=topology.is_distributed)
-    resolve_precision(config.precision, topology.device)
-    task = load_task(config, home())
-    batch_plan(config, len(task.train), topology.world_size)
-    bare, spec = load_model(resolve_model(config.model), config)
-    answerer = QuestionAnswerer(bare, spec)
+    task, bare, answerer = _load(config, topology, phases)
     with ExitStack() as stack:
-        attempt = begin(config, topology, stack)
+        attempt = begin(config, topology, stack, task.facts["digest"])
+        stacks = StackFile(attempt.directory, attempt.number, topology.rank)
+        stack.callback(stacks.close)
+        aftermath.attempt, aftermath.stacks = attempt, stacks
+        watch = aftermath.watch
+        assert watch is not None
+        phases.end("claim")
         try:
             trainer = build_trainer(topology, task=task, answerer=answerer, attempt=attempt, stop=stop, stack=stack)
-            setup = setup_facts(trainer, task, answerer, attempt, resumed_from=restore(trainer))
+            setup = setup_facts(trainer, task, answerer, attempt, resumed_from=restore(trainer, attempt))
             plan_profile(trainer, attempt)
-            trainer.recorder.write("setup", setup)
+            phases.end("build")
+            trainer.recorder.write("setup", setup | {"phases": phases.take()})
             trainer.recorder.say(opening(attempt.config, topology, setup, attempt))
-            trainer.train()
-            if trainer.stopped_by is None:
-                save_pretrained(trainer.engine.model, bare, task.tokenizer, attempt.directory / "model", topology)
+            early.cancel()
+            with watch.loop():
+                trainer.train()
+                phases.skip()
+                if trainer.stopped_by is None:
+                    save_pretrained(trainer.engine.model, bare, task.tokenizer, attempt.directory / "model", topology)
+                    phases.end("export")
         except BaseException as error:
-            write_end(attempt, "failed", _reason(error), is_fatal=isinstance(error, NonFiniteLossError))
+            watch.failed(error, is_agreed=isinstance(error, _AGREED))
+            stacks.add_error(f"{watch.name} failed", error)
+            write_end(
+                attempt, "failed", _reason(error, topology, watch), is_fatal=isinstance(error, NonFiniteLossError)
+            )
             raise
-        if trainer.stopped_by is None:
-            end = write_end(attempt, "finished", "trained to the last step", **figures(trainer))
-        else:
-            end = write_end(attempt, "preempted", f"asked to stop by {trainer.stopped_by.name}", **figures(trainer))
+        watch.close()
+        after = {"first_pass": trainer.first_pass_time_s, **phases.take()}
+        end = write_end(attempt, *_status(trainer, attempt), **figures(trainer), phases=after)
         trainer.recorder.totals(end)
     if topology.is_main:
         ingested = ingest()
@@ -95,9 +134,31 @@ def run(config: TrainConfig, topology: Topology, stop: StopRequest) -> int:
     return 0 if trainer.stopped_by is None else EXIT_PREEMPTED
 
 
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+def _load(config: TrainConfig, topology: Topology, phases: Phases) -> tuple[Task, PreTrainedModel, QuestionAnswerer]:
+    """Return data and model, the model also as transformers gave it; the config has been found to fit both."""
+    check_parallel(config.parallel, topology.world_size, is_distributed=topology.is_distributed)
+    resolve_precision(config.precision, topology.device)
+    task = load_task(config, home())
+    batch_plan(config, len(task.train), topology.world_size)
+    phases.end("features")
+    bare, spec = load_model(resolve_model(config.model), config)
+    answerer = QuestionAnswerer(bare, spec)
+    phases.end("model")
+    return task, bare, answerer
+
+
+def _reason(error: BaseException, topology: Topology, watch: Watch) -> str:
+    """Return why the attempt failed; with the rank where only one can have raised the error."""
+    is_own = topology.world_size > 1 and not isinstance(error, _AGREED)
+    return f"{watch.name} failed: {one_line(error)}" if is_own else one_line(error)
+
+
+def _status(trainer: Trainer, attempt: Attempt) -> tuple[str, str]:
+    """Return how an attempt without an error ended, and why."""
+    if trainer.stopped_by is None:
+        return "finished", "trained to the last step"
+    changed = changes(attempt.directory, attempt.number, trainer.topology.num_nodes)
+    return "preempted", f"asked to stop by {trainer.stopped_by.name}{changed}"
 
 
 def figures(trainer: Trainer) -> dict[str, Any]:
@@ -109,6 +170,7 @@ def figures(trainer: Trainer) -> dict[str, Any]:
         "train_time_s": trainer.train_time_s - trainer.restored_train_time_s,
         "final_loss": sum(losses) / len(losses) if losses else None,
         "peak_memory_bytes": trainer.peak_memory_bytes(),
+        "peak_reserved_bytes": trainer.peak_reserved_bytes(),
     }
 
 
@@ -119,7 +181,9 @@ def ingest() -> str | None:
     """
     command = [sys.executable, "-m", "db.ingest"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=_without_ranks())
-    return None if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip() or f"db.ingest ended with status {done.returncode}").splitlines()[-1]
 
 
 def _without_ranks() -> dict[str, str]:

@@ -14,13 +14,17 @@ from torch import Tensor, nn
 from elasticqa.batching import StepPlan, StepPlanner
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import BatchPlan, TrainConfig
-from elasticqa.engine import Engine
+from elasticqa.engine import Engine, StepOutput
+from elasticqa.errors import DoesNotFitError
+from elasticqa.manifest import Manifest
 from elasticqa.metrics import Evaluation, StepMetrics
 from elasticqa.optim import learning_rate_at
 from elasticqa.profiling import NoProfiler, ProfileError, StepProfiler
 from elasticqa.record import Recorder
+from elasticqa.saving import Committed
 from elasticqa.signals import StopRequest
 from elasticqa.topology import Topology
+from elasticqa.transfer import to_host
 
 WARMUP_STEPS = 5
 """Steps after a start that throughput leaves out: allocator, autotuning and caches settle in them."""
@@ -72,7 +76,14 @@ class Trainer:
     train_time_s: float = 0.0
     """Sum of the step times on the way to this step, those of earlier attempts included."""
     restored_train_time_s: float = 0.0
+    first_pass_time_s: float = 0.0
+    """Of the pass before the first step, in which layers are compiled."""
     best_f1: float | None = None
+    began_at: float = field(default_factory=time.time)
+    """Unix seconds when this attempt began."""
+    restored_wall_clock_s: float = 0.0
+    is_profiled: bool = False
+    """A trace of this run has been written."""
     stopped_by: Signals | None = None
     last_losses: deque[float] = field(init=False)
     _pending: deque[_Pending] = field(init=False, default_factory=deque)
@@ -91,14 +102,20 @@ class Trainer:
         Raises:
             NonFiniteLossError: on every rank, at the same step.
             CheckpointError: on every rank, when one cannot write.
+            DoesNotFitError: on every rank, when one has no memory for a single feature.
         """
+        began = time.perf_counter()
         self.engine.prime(self.step)
         self.profiler.start()
         self._clock = time.perf_counter()
+        self.first_pass_time_s = self._clock - began
         if self.step == 0 and self.config.eval_before:
             self._evaluate()
         while self.step < self.plan.num_steps and not self._stop_agreed:
             self._train_step()
+            if self._steps_here == 1:
+                engine = self.engine
+                self.checkpointer.prepare(engine.model, engine.optimizer, {"updater": engine.updater.state_dict()})
             self._read_figures(lag=0 if self.topology.device.type == "cpu" else 2)
             self._profile()
             evaluates = self._is_due(self.config.eval_every_steps)
@@ -111,17 +128,23 @@ class Trainer:
         if self._stop_agreed and self.step < self.plan.num_steps:
             self.stopped_by = self.stop.received or Signals.SIGTERM
             self._save("signal")
-            return
-        self._save("final")
-        self._evaluate()
+        else:
+            self._save("final")
+            self._evaluate()
+        self.checkpointer.finish()
 
     def progress(self) -> dict[str, Any]:
-        """Return the scalars that a checkpoint keeps; the rest follows from the step."""
+        """Return the scalars that a checkpoint keeps; the rest follows from the step.
+
+        Random numbers too: those of a step are drawn from (seed, step, rank), so no generator has a state to keep.
+        """
         return {
             "step": self.step,
             "samples_seen": self.plan.samples_seen(self.step),
             "train_time_s": self.train_time_s,
+            "wall_clock_s": self.restored_wall_clock_s + time.time() - self.began_at,
             "best_f1": self.best_f1,
+            "is_profiled": self.is_profiled,
             "last_losses": list(self.last_losses),
         }
 
@@ -129,13 +152,20 @@ class Trainer:
         """Go on from what ``progress`` returned."""
         self.step = progress["step"]
         self.train_time_s = self.restored_train_time_s = progress["train_time_s"]
+        self.restored_wall_clock_s = progress["wall_clock_s"]
         self.best_f1 = progress["best_f1"]
+        self.is_profiled = progress["is_profiled"]
         self.last_losses.extend(progress["last_losses"])
 
     def peak_memory_bytes(self) -> int | None:
         """Return the most memory that tensors took on this rank's GPU; None on a CPU."""
         is_cuda = self.topology.device.type == "cuda"
         return torch.cuda.max_memory_allocated(self.topology.device) if is_cuda else None
+
+    def peak_reserved_bytes(self) -> int | None:
+        """Return the most memory that the allocator held on this rank's GPU; None on a CPU."""
+        is_cuda = self.topology.device.type == "cuda"
+        return torch.cuda.max_memory_reserved(self.topology.device) if is_cuda else None
 
     def _is_due(self, every: int | None) -> bool:
         """Whether what is done every so many steps is due; the grace period before an end is not for it."""
@@ -144,16 +174,34 @@ class Trainer:
 
     def _train_step(self) -> None:
         """Run one step; its figures stay on the device."""
-        plan = self.planner.step_plan(self.step)
         learning_rate = learning_rate_at(self.step, self.plan.num_steps, self.config)
-        output = self.engine.run(plan, learning_rate, wants_stop=self.stop.received is not None)
+        plan, output = self._run(learning_rate)
         self.step += 1
         self.recorder.fed(self.step, output.fed_ids)
         self._steps_here += 1
         self._is_slowed |= output.is_warmup
         is_warmup = self._steps_here <= WARMUP_STEPS or self.profiler.is_tracing
-        on_host, is_copied = _send(output.figures)
+        on_host, is_copied = to_host(output.figures)
         self._pending.append(_Pending(on_host, is_copied, plan, learning_rate, output.data_time_s, is_warmup))
+
+    def _run(self, learning_rate: float) -> tuple[StepPlan, StepOutput]:
+        """Run a step, with micro-batches of half the size as often as one does not fit; features stay the same."""
+        wants_stop = self.stop.received is not None or self.recorder.is_gone
+        while True:
+            plan = self.planner.step_plan(self.step)
+            try:
+                return plan, self.engine.run(plan, learning_rate, wants_stop=wants_stop)
+            except DoesNotFitError as error:
+                if plan.largest.num_features == 1:
+                    raise
+                size = self.planner.halve(plan)
+                self._is_slowed = True
+                self.recorder.event(
+                    "micro_batch_halved",
+                    f"step {self.step + 1}: {error.what}; goes on with micro-batches of at most {size}",
+                    step=self.step + 1,
+                    micro_batch_size=size,
+                )
 
     def _read_figures(self, lag: int) -> None:
         """Record all steps but the newest ``lag``: on a GPU, reading one at once would wait for the device."""
@@ -174,6 +222,8 @@ class Trainer:
             is_overflow = self.engine.precision == "fp16" and scale >= 1 and math.isfinite(loss)
             if not math.isfinite(loss) or not (math.isfinite(norm) or is_overflow):
                 _, batch = self.planner.global_batch(pending.plan.step)
+                # What has been found finite is still to be kept.
+                self.checkpointer.close()
                 raise NonFiniteLossError(metrics, batch.tolist())
 
     def _metrics(self, pending: _Pending, loss: float, norm: float, step_time_s: float) -> StepMetrics:
@@ -192,6 +242,9 @@ class Trainer:
             num_padded_tokens=plan.num_features * self.config.max_length,
             peak_memory_bytes=self.peak_memory_bytes(),
             is_warmup=pending.is_warmup or self._is_slowed,
+            max_rank_tokens=plan.max_share_tokens,
+            mean_rank_tokens=plan.num_tokens / self.topology.world_size,
+            peak_reserved_bytes=self.peak_reserved_bytes(),
         )
 
     def _profile(self) -> None:
@@ -204,6 +257,7 @@ class Trainer:
         if profile is not None:
             self._read_figures(lag=0)
             self.recorder.write("profile", profile)
+            self.is_profiled = True
             self._clock = time.perf_counter()
 
     def _evaluate(self) -> None:
@@ -212,6 +266,8 @@ class Trainer:
         self._read_figures(lag=0)
         evaluation = self.evaluate(self.engine.model, self.step)
         self.engine.model.train()
+        # The model that was evaluated is kept only if it is saved by now.
+        self.checkpointer.finish()
         if evaluation is not None:
             self.recorder.evaluation(evaluation)
             self.checkpointer.keep_best(self.step, evaluation.f1)
@@ -219,38 +275,24 @@ class Trainer:
         self._clock = time.perf_counter()
 
     def _save(self, reason: str) -> None:
-        """Save; the figures of every step in it have been read and found finite."""
+        """Begin to save; the figures of every step in it have been read and found finite."""
         self._read_figures(lag=0)
-        began = time.perf_counter()
-        path, manifest = self.checkpointer.save(
-            self.step,
-            self.engine.model,
-            self.engine.optimizer,
-            {"updater": self.engine.updater.state_dict()},
-            progress=self.progress(),
-            config=self.config.to_dict(),
-        )
-        seconds = time.perf_counter() - began
+        engine = self.engine
+        manifest = Manifest(self.step, self.progress(), self.config.to_dict(), reason=reason)
+        extra = {"updater": engine.updater.state_dict()}
+        self.checkpointer.start(manifest, engine.model, engine.optimizer, extra, self._note_checkpoint)
+        self._clock = time.perf_counter()
+
+    def _note_checkpoint(self, committed: Committed) -> None:
+        path, manifest = committed.path, committed.manifest
         self.recorder.write(
             "checkpoint",
             {
-                "step": self.step,
+                "step": manifest.step,
                 "path": f"{path.parent.name}/{path.name}",
                 "bytes": manifest.num_bytes,
-                "save_time_s": seconds,
-                "blocked_time_s": seconds,
-                "reason": reason,
+                "save_time_s": committed.save_time_s,
+                "blocked_time_s": committed.blocked_time_s,
+                "reason": manifest.reason,
             },
         )
-        self._clock = time.perf_counter()
-
-
-def _send(figures: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """Start the copy of a step's figures to the host; the event tells when it is done."""
-    if figures.device.type == "cpu":
-        return figures, None
-    on_host = torch.empty(figures.shape, pin_memory=True)
-    on_host.copy_(figures, non_blocking=True)
-    is_copied = torch.cuda.Event()
-    is_copied.record()
-    return on_host, is_copied

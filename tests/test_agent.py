@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from components.slurm import script
-from elasticqa.agent import EXIT_ASKED_TO_STOP, PEER_LOST
-from elasticqa.train import EXIT_PREEMPTED
+from elasticqa.aftermath import EXIT_PREEMPTED
+from elasticqa.node_agent import EXIT_ASKED_TO_STOP
+from elasticqa.stacks import PEER_LOST
 from tests.conftest import REPOSITORY
 
 WORKER = """

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from db.engine import create_engine_for
 from db.home import database_url
 from db.models import Run
-from elasticqa.commands.annotate import annotate, find_run, main
+from elasticqa.annotations import annotate
+from elasticqa.commands.annotate import find_run, main
 from elasticqa.errors import ConfigError
 from tests.journals import write_run
 

@@ -59,6 +59,19 @@ def test_attempts_of_a_run_are_numbered(runs: Path) -> None:
     assert journal(runs / "RUN", 3)["attempt"][0]["attempt"] == 3
 
 
+def test_only_the_first_attempt_of_a_start_by_the_scheduler_has_waited(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for submitted_at, started_at in ((100, 160), (100, 160), (200, 260)):
+        monkeypatch.setenv("SLURM_JOB_SUBMIT_TIME", str(submitted_at))
+        monkeypatch.setenv("SLURM_JOB_START_TIME", str(started_at))
+        attempt_of_a_process()
+    facts = [journal(runs / "RUN", number)["attempt"][0]["scheduler"] for number in (1, 2, 3)]
+    assert [fact["submitted_at"] for fact in facts] == [100, None, 200]
+    assert [fact["started_at"] for fact in facts] == [160, 160, 260]
+
+
 def test_run_is_held_while_an_attempt_lives(runs: Path) -> None:
     with ExitStack() as stack:
         begin(CONFIG, ALONE, stack)

@@ -1,6 +1,10 @@
-"""A checkpoint is whole or absent, and loads anywhere."""
+"""A checkpoint is whole or absent, loads anywhere, and is written while the steps go on."""
 
 import resource
+import shutil
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,9 @@ from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import Parallel
 from elasticqa.errors import CheckpointError
 from elasticqa.manifest import Manifest
+from elasticqa.saving import Committed
 from elasticqa.topology import Topology
+from tests.conftest import REPOSITORY
 from tests.engines import CONFIG, engine, losses
 from tests.ranks import run_on_ranks
 
@@ -54,6 +60,7 @@ def names(directory: Path) -> list[str]:
 def go_on(topology: Topology, directory: Path, parallel: Parallel, steps: range) -> tuple[int, list[float]]:
     """Restore the newest checkpoint into a fresh engine and return its step and the losses from there."""
     restored = engine(topology, parallel)
+    restored.prime(steps.start)
     checkpointer = Checkpointer(directory, topology, keep=2)
     found = checkpointer.newest_whole()
     assert found is not None
@@ -214,3 +221,120 @@ def test_optimizer_state_is_restored_exactly(tmp_path: Path) -> None:
     for number, values in expected.items():
         for name, value in values.items():
             torch.testing.assert_close(state[number][name], value, rtol=0, atol=0)
+
+
+def steps_during_a_save(topology: Topology, directory: Path, parallel: Parallel) -> tuple[bool, list[float]]:
+    """Run three steps, begin to save, run three more before a byte of it may be written, and only then let it go on."""
+    trained, may_write = engine(topology, parallel), threading.Event()
+    checkpointer = Checkpointer(directory, topology, 2, flush_record=lambda: (may_write.wait(60), None)[1])
+    trained.prime(0)
+    first = losses(trained, range(3))
+    extra = {"updater": trained.updater.state_dict()}
+    checkpointer.prepare(trained.model, trained.optimizer, extra)
+    checkpointer.start(Manifest(3, {}, CONFIG.to_dict()), trained.model, trained.optimizer, extra)
+    after = losses(trained, range(3, 6))
+    is_early = bool(list(directory.glob("step-*")))
+    may_write.set()
+    checkpointer.finish()
+    checkpointer.close()
+    return is_early, [*first, *after]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parallel", "world_size"), [("none", 1), ("ddp", 2), ("ddp", 3), ("fsdp", 2), ("fsdp", 3)])
+def test_steps_taken_during_a_save_are_not_in_it_and_are_taken_again_bit_for_bit(
+    parallel: Parallel, world_size: int, tmp_path: Path
+) -> None:
+    whole = run_on_ranks(world_size, steps_during_a_save, tmp_path, parallel)
+    for (is_early, expected), (step, after) in zip(
+        whole, run_on_ranks(world_size, go_on, tmp_path, parallel, range(3, 6)), strict=True
+    ):
+        assert not is_early
+        assert step == 3
+        assert after == expected[3:]
+
+
+def fail_in_the_background(topology: Topology, directory: Path) -> tuple[str, str, list[str]]:
+    """Return what the save after one without room raised, how the one after that ended, and what is there."""
+    trained = engine(topology, "ddp")
+    checkpointer = Checkpointer(directory, topology, keep=2)
+    losses(trained, range(1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    outcomes = []
+    for step in (1, 2, 3):
+        try:
+            checkpointer.start(Manifest(step, {}, {}), trained.model, trained.optimizer, {})
+        except CheckpointError as error:
+            outcomes.append(str(error))
+        if step == 1:
+            checkpointer.finish()
+            if topology.rank == 1:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    checkpointer.start(Manifest(4, {}, {}), trained.model, trained.optimizer, {})
+    checkpointer.finish()
+    return outcomes[0], str(len(outcomes)), names(directory)
+
+
+@pytest.mark.slow
+def test_failure_of_one_rank_in_the_background_is_raised_on_every_rank_by_the_next_save(tmp_path: Path) -> None:
+    for problem, num_problems, left in run_on_ranks(2, fail_in_the_background, tmp_path):
+        assert ".step-00000002.partial could not be written" in problem
+        assert "File too large" in problem
+        assert num_problems == "1"
+        assert left == ["step-00000001", "step-00000004"]
+
+
+DYING = """
+import sys, threading
+from pathlib import Path
+from elasticqa.checkpoint import Checkpointer
+from elasticqa.manifest import Manifest
+from tests.test_checkpoint import ALONE, engine, save_some
+directory = Path(sys.argv[1])
+save_some(directory, 1)
+untrained = engine(ALONE, "none")
+def wait_for_ever():
+    print("saving", flush=True)
+    threading.Event().wait()
+checkpointer = Checkpointer(directory, ALONE, 2, flush_record=wait_for_ever)
+checkpointer.start(Manifest(2, {}, {}), untrained.model, untrained.optimizer, {})
+checkpointer.finish()
+"""
+
+
+@pytest.mark.slow
+def test_kill_in_the_middle_of_a_save_leaves_the_older_one(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DYING, tmp_path], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "saving\n"
+        assert names(tmp_path) == [".step-00000002.partial", "step-00000001"]
+        process.kill()
+    found = Checkpointer(tmp_path, ALONE, 2).newest_whole()
+    assert found is not None
+    assert found[1].step == 1
+    save_some(tmp_path, 2)
+    assert names(tmp_path) == ["step-00000001", "step-00000002"]
+
+
+def test_run_directory_that_is_gone_does_not_come_back_in_part(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    save_some(run / "checkpoints", 1)
+    shutil.rmtree(run)
+    with pytest.raises(CheckpointError, match=r"run directory .* is gone"):
+        save_some(run / "checkpoints", 2)
+    assert not run.exists()
+
+
+def test_commit_is_told_with_its_times(tmp_path: Path) -> None:
+    untrained = engine(ALONE, "none")
+    checkpointer = Checkpointer(tmp_path, ALONE, 2)
+    told: list[Committed] = []
+    checkpointer.start(Manifest(1, {}, {}, reason="interval"), untrained.model, untrained.optimizer, {}, told.append)
+    checkpointer.finish()
+    (committed,) = told
+    assert (committed.path.name, committed.manifest.reason) == ("step-00000001", "interval")
+    assert 0 < committed.blocked_time_s <= committed.save_time_s

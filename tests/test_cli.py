@@ -58,6 +58,17 @@ def test_command_has_a_module_with_help_of_its_own(name: str, capsys: pytest.Cap
     assert name in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_wrong_option_of_a_command_is_one_line_and_status_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(main([name, "--no-such-option"]))
+    assert ended.value.code == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("elasticqa")
+    assert len(complaint.splitlines()) == 1
+
+
 def write_profile(path: Path) -> None:
     path.write_text("not a trace", encoding="utf-8")
 

@@ -59,15 +59,20 @@ def test_scheduler_facts_come_from_slurm() -> None:
         "SLURM_JOB_PARTITION": "gpu",
         "SLURM_JOB_NODELIST": "n[1-2]",
         "SLURM_JOB_START_TIME": "1790000000",
+        "SLURM_JOB_SUBMIT_TIME": "1789999900",
     }
     assert scheduler_facts(environ) == {
         "kind": "slurm",
         "job_id": "77",
         "partition": "gpu",
         "node_list": "n[1-2]",
-        "submitted_at": None,
+        "submitted_at": 1789999900.0,
         "started_at": 1790000000.0,
     }
+
+
+def test_node_that_joined_a_job_works_for_that_one() -> None:
+    assert scheduler_facts({"SLURM_JOB_ID": "78", "TORCHX_JOINED_JOB": "77"})["job_id"] == "77"
 
 
 def test_scheduler_facts_are_local_without_slurm() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.launch import Launch, check, main, own_environment, torchrun_options
+from elasticqa.launch import Launch, check, main, own_address, own_environment, torchrun_options
 from tests import training
 from tests.conftest import REPOSITORY
 
@@ -56,6 +56,21 @@ def test_several_nodes_meet_at_the_host_that_the_scheduler_names() -> None:
     host, port = endpoint(TWO_NODES, SLURM_JOB_ID="7", TORCHX_RANK0_HOST="node4", SLURM_JOB_NODELIST="node[1-2]")
     assert host == "node4"
     assert 1024 < port < 65536
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.1.1", "::1"])
+def test_first_node_is_reached_by_the_name_that_the_others_have_for_it(host: str) -> None:
+    assert own_address(TWO_NODES, {"TORCHX_RANK0_HOST": host}) == host
+    assert endpoint(TWO_NODES, TORCHX_RANK0_HOST=host)[0] == (f"[{host}]" if ":" in host else host)
+
+
+def test_one_node_looks_for_no_other() -> None:
+    assert own_address(Launch(1, 1, 1, 0), {"TORCHX_RANK0_HOST": "no-such-host.invalid"}) == "localhost"
+
+
+def test_first_node_that_is_not_found_is_refused_with_its_name() -> None:
+    with pytest.raises(ConfigError, match=r"first node 'no-such-host\.invalid' cannot be reached from .*/etc/hosts"):
+        own_address(TWO_NODES, {"TORCHX_RANK0_HOST": "no-such-host.invalid"})
 
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_NODELIST", "SLURM_JOB_NODELIST_HET_GROUP_0"])

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -137,20 +136,8 @@ def test_batch_of_a_distributed_run_is_that_of_its_first_start(
     tiny_model: Path, tiny_squad: Path, tmp_path: Path
 ) -> None:
     arguments = small("distributed-10k", tiny_model, tiny_squad)
-    with subprocess.Popen(
-        training.command(*arguments, nproc=2),
-        cwd=REPOSITORY,
-        env=training.environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("step 3/"):
-                break
+    with training.started(tmp_path, training.command(*arguments, nproc=2), step=3) as process:
         process.send_signal(signal.SIGTERM)
-        process.stdout.read()
     directory = training.only_run(tmp_path)
     first = training.journal(directory)
     assert first["end"][0]["status"] == "preempted"

@@ -9,37 +9,10 @@ import pytest
 
 from elasticqa.config import BatchPlan, TrainConfig
 from elasticqa.journal import FedLog, Journal
-from elasticqa.metrics import Evaluation, StepMetrics
 from elasticqa.record import Recorder, progress_line
-from tests.training import fed, journal
+from tests.training import EVALUATION, STEP, fed, journal
 
 PLAN = BatchPlan(num_features=100, global_batch_size=10, steps_per_epoch=10, num_steps=20)
-METRICS = StepMetrics(
-    step=1,
-    epoch=0,
-    samples_seen=10,
-    loss=2.0,
-    grad_norm=1.0,
-    learning_rate=3e-5,
-    step_time_s=0.5,
-    data_time_s=0.1,
-    num_features=10,
-    num_tokens=500,
-    num_padded_tokens=1000,
-    peak_memory_bytes=None,
-    is_warmup=True,
-)
-EVALUATION = Evaluation(
-    step=5,
-    split="dev",
-    em=50.0,
-    f1=62.345,
-    loss=None,
-    num_examples=7,
-    num_features=9,
-    eval_time_s=1.25,
-    predictions=None,
-)
 
 MakeRecorder = Callable[..., Recorder]
 
@@ -63,7 +36,7 @@ def recorder(tmp_path: Path) -> MakeRecorder:
 
 def test_main_rank_writes_every_fact(recorder: MakeRecorder, tmp_path: Path) -> None:
     main = recorder()
-    main.step(METRICS)
+    main.step(STEP)
     main.evaluation(EVALUATION)
     main.event("resume", "resumed from x", step=4)
     main.write("checkpoint", {"step": 3})
@@ -71,7 +44,7 @@ def test_main_rank_writes_every_fact(recorder: MakeRecorder, tmp_path: Path) -> 
     main.flush()
     lines = journal(tmp_path)
     for kind, fields in {
-        "step": asdict(METRICS),
+        "step": asdict(STEP),
         "evaluation": asdict(EVALUATION),
         "event": {"name": "resume", "message": "resumed from x", "data": {"step": 4}},
         "checkpoint": {"step": 3},
@@ -86,7 +59,7 @@ def test_other_ranks_say_nothing_but_what_they_fed(
     recorder: MakeRecorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = recorder(is_main=False)
-    other.step(METRICS)
+    other.step(STEP)
     other.event("resume", "resumed")
     other.write("checkpoint", {"step": 3})
     other.say("hello")
@@ -99,7 +72,7 @@ def test_other_ranks_say_nothing_but_what_they_fed(
 
 def test_loss_that_is_not_finite_is_null_in_the_journal(recorder: MakeRecorder, tmp_path: Path) -> None:
     main = recorder()
-    main.step(replace(METRICS, loss=float("nan")))
+    main.step(replace(STEP, loss=float("nan")))
     main.flush()
     assert journal(tmp_path)["step"][0]["loss"] is None
     assert "NaN" not in json.dumps(journal(tmp_path))
@@ -110,7 +83,7 @@ def test_progress_is_said_at_the_first_and_the_last_step(
 ) -> None:
     main = recorder()
     for step in range(1, 21):
-        main.step(replace(METRICS, step=step, samples_seen=10 * step))
+        main.step(replace(STEP, step=step, samples_seen=10 * step))
     said = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in said] == ["step 1/20", "step 20/20"]
 
@@ -118,7 +91,7 @@ def test_progress_is_said_at_the_first_and_the_last_step(
 def test_every_step_is_said_where_the_interval_is_0(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
     main = recorder(log_every_s=0.0)
     for step in range(1, 4):
-        main.step(replace(METRICS, step=step))
+        main.step(replace(STEP, step=step))
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
@@ -129,8 +102,8 @@ def test_evaluation_is_said_with_its_figures(recorder: MakeRecorder, capsys: pyt
 
 def test_progress_line_tells_means_since_the_last_one_and_the_time_left() -> None:
     recent = [
-        replace(METRICS, step=4, samples_seen=40, loss=3.0, step_time_s=1.0),
-        replace(METRICS, step=5, samples_seen=50, loss=1.0, step_time_s=3.0),
+        replace(STEP, step=4, samples_seen=40, loss=3.0, step_time_s=1.0),
+        replace(STEP, step=5, samples_seen=50, loss=1.0, step_time_s=3.0),
     ]
     # 20 features in 4 s are 5/s; 150 of 200 are left.
     assert progress_line(recent, PLAN) == (
@@ -139,4 +112,4 @@ def test_progress_line_tells_means_since_the_last_one_and_the_time_left() -> Non
 
 
 def test_progress_line_of_no_time_has_no_rate() -> None:
-    assert "0.0 features/s  time left 0:00" in progress_line([replace(METRICS, step_time_s=0.0)], PLAN)
+    assert "0.0 features/s  time left 0:00" in progress_line([replace(STEP, step_time_s=0.0)], PLAN)

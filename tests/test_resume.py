@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.resume import RUN_ID_VARIABLE, choose_run, first_line, hold, is_finished, last_end
+from elasticqa.resume import RUN_ID_VARIABLE, changed_since, choose_run, first_line, hold, is_finished, last_end
+from tests.test_retention import commit
 
 CONFIG = TrainConfig(seed=3)
 END = {"kind": "end", "status": "finished", "reason": "trained to the last step"}
@@ -226,3 +228,63 @@ def test_hold_lets_go_when_the_block_ends(tmp_path: Path) -> None:
             with hold(tmp_path) as is_mine_too:
                 assert not is_mine_too
     assert [path.name for path in tmp_path.iterdir()] == ["active.lock"]
+
+
+SETUP = {"kind": "setup", "dataset": {"name": "demo", "digest": "aaaa"}}
+
+
+def with_checkpoint(directory: Path, *steps: int) -> Path:
+    """Give a run small whole checkpoints and return the first."""
+    first, *_ = [commit(directory / "checkpoints", step) for step in steps]
+    return first
+
+
+def test_named_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
+    checkpoint = with_checkpoint(make_run(tmp_path, "A", END), 3, 5)
+    for resume in (str(checkpoint), "A/checkpoints/step-00000003"):
+        choice = choose_run(replace(CONFIG, resume=resume), tmp_path, {})
+        assert (choice.run_id, choice.is_new, choice.checkpoint) == ("A", False, checkpoint)
+
+
+def test_named_checkpoint_that_is_damaged_or_of_another_config_is_refused(tmp_path: Path) -> None:
+    checkpoint = with_checkpoint(make_run(tmp_path, "A"), 3)
+    with pytest.raises(ConfigError, match="seed was 3, is 4"):
+        choose_run(replace(CONFIG, resume=str(checkpoint), seed=4), tmp_path, {})
+    (checkpoint / "__0_0.distcp").write_bytes(b"y" * 100)
+    with pytest.raises(ConfigError, match=r"__0_0.distcp is not what .*elasticqa checkpoints A"):
+        choose_run(replace(CONFIG, resume=str(checkpoint)), tmp_path, {})
+    with pytest.raises(ConfigError, match="is not a run"):
+        choose_run(replace(CONFIG, resume="A/checkpoints/step-00000009"), tmp_path, {})
+
+
+def test_restart_of_a_start_from_a_named_checkpoint_keeps_what_was_learned_since(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = with_checkpoint(make_run(tmp_path, "A", SETUP), 3)
+    asked = replace(CONFIG, resume=str(checkpoint))
+    make_run(tmp_path, "A", attempt=2, config=asked.to_dict())  # died before it had gone back
+    assert choose_run(asked, tmp_path, {}).checkpoint == checkpoint
+    make_run(tmp_path, "A", SETUP, attempt=3, config=asked.to_dict())
+    make_run(tmp_path, "A", attempt=4, config=asked.to_dict())
+    choice = choose_run(asked, tmp_path, {})
+    assert (choice.run_id, choice.checkpoint) == ("A", None)
+    assert "goes on from its newest checkpoint" in caplog.text
+    make_run(tmp_path, "A", SETUP, attempt=5)
+    assert choose_run(asked, tmp_path, {}).checkpoint == checkpoint
+
+
+def test_other_content_of_the_training_data_is_another_run(tmp_path: Path) -> None:
+    make_run(tmp_path, "A", SETUP)
+    assert choose_run(CONFIG, tmp_path, {}, "aaaa").run_id == "A"
+    assert choose_run(CONFIG, tmp_path, {}, "bbbb").is_new
+    for asked, environ in ((replace(CONFIG, resume="A"), {}), (CONFIG, {RUN_ID_VARIABLE: "A"})):
+        with pytest.raises(ConfigError, match=r"training data .* was 'aaaa', is 'bbbb'"):
+            choose_run(asked, tmp_path, environ, "bbbb")
+
+
+def test_harmless_changes_are_found_against_the_newest_attempt(tmp_path: Path) -> None:
+    directory = make_run(tmp_path, "A")
+    make_run(tmp_path, "A", attempt=2, config=replace(CONFIG, keep_checkpoints=5).to_dict())
+    assert changed_since(directory, 1, CONFIG) == {}
+    assert changed_since(directory, 2, replace(CONFIG, resume="A")) == {}
+    assert changed_since(directory, 4, CONFIG) == {"keep_checkpoints": (5, 2)}

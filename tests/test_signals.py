@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from elasticqa.signals import STOP_SIGNALS, StopRequest
+from tests.conftest import REPOSITORY
 
 
 @pytest.fixture
@@ -33,3 +36,58 @@ def test_repeats_change_nothing(stop: StopRequest) -> None:
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM):
         os.kill(os.getpid(), number)
     assert stop.received is signal.SIGUSR1
+
+
+EARLY = """
+import os, signal, sys, threading
+from elasticqa.signals import EarlyEnd, StopRequest
+stop = StopRequest()
+stop.install()
+early = EarlyEnd(lambda number: os._exit(40 + number))
+early.start()
+if sys.argv[1] == "loop":
+    early.cancel()
+    early.cancel()
+print("ready", flush=True)
+if sys.argv[1] == "loop":
+    while stop.received is None:
+        signal.pause()
+    sys.exit(7)
+# As a main thread in native code, which runs no handler.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize(("phase", "status"), [("early", 40 + signal.SIGTERM), ("loop", 7)])
+def test_process_with_nothing_to_save_ends_at_once_and_one_in_the_loop_by_itself(phase: str, status: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", EARLY, phase], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == status
+
+
+PARENT = """
+import os, subprocess, sys
+code = (
+    "import os, signal, sys; from elasticqa.signals import stop_with_parent; "
+    "signal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), os._exit(0))); "
+    "stop_with_parent(int(sys.argv[1])); print('ready', flush=True); signal.pause()"
+)
+subprocess.Popen([sys.executable, "-c", code, str(os.getpid() if sys.argv[1] == "own" else 1 << 22)]).wait()
+"""
+
+
+@pytest.mark.parametrize("parent", ["own", "gone"])
+def test_child_of_a_parent_that_dies_is_asked_to_stop(parent: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, parent], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        if parent == "own":
+            assert process.stdout.readline() == "ready\n"
+            process.kill()
+        assert process.stdout.read() == "asked\n"

@@ -34,10 +34,14 @@ def run(job: JobRequest, tmp_path: Path, **variables: str) -> subprocess.Complet
         '[ "$2" = hostnames ] || exit 0; case "$3" in *\\[3-4\\]) printf "node3\\nnode4\\n";; *) echo "$3";; esac'
     )
     stand_in(tmp_path, "scontrol", f'echo "$@" >> "$CALLS"; {two_hosts}')
+    stand_in(tmp_path, "sbatch", 'env > "$0.env"; cat > "$0.script"; echo sbatch "$@" >> "$CALLS"')
+    if not (tmp_path / "squeue").exists():
+        stand_in(tmp_path, "squeue", "echo 2026-11-28T03:35:30")
     stand_in(tmp_path, "scancel", 'echo scancel "$@" >> "$CALLS"')
     skip_options = 'while [ "$1" != bash ]; do shift; done'
-    says = '[ -n "$SAYS" ] && echo "$SAYS" >&2'
-    stand_in(tmp_path, "srun", f'echo "$@" >> "$CALLS"; {says}; {skip_options}; SLURM_PROCID=$RANK "$@"')
+    says = 'case "$*" in *--wait=0*) [ -n "$SAYS" ] && echo "$SAYS" >&2;; esac'
+    if not (tmp_path / "srun").exists():
+        stand_in(tmp_path, "srun", f'echo "$@" >> "$CALLS"; {says}; {skip_options}; SLURM_PROCID=$RANK "$@"')
     environ = {
         "PATH": f"{tmp_path}:/usr/bin:/bin",
         "CALLS": str(tmp_path / "calls"),
@@ -114,6 +118,13 @@ def test_task_knows_when_its_job_began(tmp_path: Path) -> None:
     assert float(done.stdout) > 1e9
 
 
+def test_task_knows_when_its_life_of_the_job_was_asked_for(tmp_path: Path) -> None:
+    application = app("-c", 'echo "$SLURM_JOB_SUBMIT_TIME"', entrypoint="bash")
+    assert run(request(application, tmp_path), tmp_path, TZ="UTC").stdout == "1795836930\n"
+    stand_in(tmp_path, "squeue", "exit 1")
+    assert run(request(application, tmp_path), tmp_path, TZ="UTC").stdout == "\n"
+
+
 @pytest.mark.parametrize("status", [0, 1, 2, 137, 138])
 def test_end_of_the_tasks_is_the_end_of_the_job(status: int, tmp_path: Path) -> None:
     done = run(request(app("-c", f"exit {status}", entrypoint="bash", max_retries=5), tmp_path), tmp_path)
@@ -134,26 +145,44 @@ def test_tasks_that_were_asked_to_stop_are_queued_again_until_the_limit(tmp_path
 
 def test_first_task_that_ends_does_not_take_the_others_with_it(tmp_path: Path) -> None:
     run(request(app("x"), tmp_path), tmp_path)
-    (step,) = (line for line in calls(tmp_path).splitlines() if "bash -c" in line)
+    (step,) = (line for line in calls(tmp_path).splitlines() if "--wait=0" in line)
     assert {"--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--ntasks=2", "--ntasks-per-node=1"} <= set(step.split())
+
+
+def test_directory_of_logs_that_a_node_lacks_ends_the_job_with_a_line(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    job = request(app("x", num_replicas=2), logs)
+    # The node on which the tasks run is another file system's.
+    stand_in(
+        tmp_path,
+        "srun",
+        f'mv "{logs}" "{logs}.away"; while [ "$1" != bash ]; do shift; done; "$@"; mv "{logs}.away" "{logs}"',
+    )
+    done = run(job, tmp_path, SLURMD_NODENAME="node4")
+    assert done.returncode == 2
+    assert (logs / "7.exit").read_text() == "2\n"
+    assert (logs / "7-0.log").read_text() == done.stdout
+    assert done.stdout.startswith(f"{logs} cannot be written on node4: all nodes need one home directory")
+    assert len(done.stdout.splitlines()) == 1
 
 
 def test_lost_node_is_told_to_the_others_and_other_words_are_not(tmp_path: Path) -> None:
     job = request(app("x", num_replicas=2, min_replicas=1), tmp_path)
     done = run(job, tmp_path, RANK="0", SAYS="srun: error: something else")
     assert done.stderr == "srun: error: something else\n"
-    assert "scancel" not in calls(tmp_path)
+    assert "scancel --signal" not in calls(tmp_path)
     done = run(job, tmp_path, RANK="0", SAYS="srun: error: Node failure on node4")
     assert done.stderr == "srun: error: Node failure on node4\n"
     assert "show hostnames node4\n" in calls(tmp_path)
-    assert "scancel --signal=USR2 7.0" in calls(tmp_path)
+    assert "scancel --signal=USR2 7.1" in calls(tmp_path)
 
 
 def test_job_with_too_few_nodes_left_is_queued_again(tmp_path: Path) -> None:
     job = request(app("x", num_replicas=3, min_replicas=2), tmp_path)
     run(job, tmp_path, RANK="0", SAYS="srun: error: Node failure on n[3-4]")
     assert "requeue 7" in calls(tmp_path)
-    assert "scancel" not in calls(tmp_path)
+    assert "scancel --signal" not in calls(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -172,10 +201,86 @@ def test_other_nodes_queue_an_elastic_job_again_that_lost_its_first_node(
     assert ("requeue 7" in calls(tmp_path)) == is_requeued
 
 
+def test_elastic_job_asks_for_the_nodes_that_it_lacks_as_jobs_of_their_own(tmp_path: Path) -> None:
+    job = request(app("x y", num_replicas=4, min_replicas=1), tmp_path, partition="gpu", exclude="node9")
+    run(job, tmp_path, RANK="0", SLURM_MEM_PER_NODE="5", SLURM_CONF="/c")
+    asked = [line.split() for line in calls(tmp_path).splitlines() if line.startswith("sbatch ")]
+    assert len(asked) == 2
+    for flags in asked:
+        assert {"--nodes=1", "--requeue", "--partition=gpu", "--job-name=job-joins-7"} <= set(flags)
+        assert flags.index("--exclude=node3,node4,node9") > flags.index("--exclude=node9")
+    environ = dict(line.partition("=")[::2] for line in (tmp_path / "sbatch.env").read_text().splitlines())
+    assert {name for name in environ if name.startswith("SLURM_")} == {"SLURM_CONF"}
+    assert (environ["TORCHX_JOINED_JOB"], environ["TORCHX_JOINED_LIFE"]) == ("7", "0")
+    assert environ["TORCHX_RANK0_HOST"] == "node3"
+    assert environ["TORCHX_JOINED_LOG"] == f"{tmp_path}/7-3.log"
+    assert calls(tmp_path).splitlines()[-1] == "scancel --state=PENDING --name=job-joins-7"
+
+
+def test_lost_node_is_asked_for_again(tmp_path: Path) -> None:
+    job = request(app("x", num_replicas=2, min_replicas=1), tmp_path)
+    run(job, tmp_path, RANK="0", SAYS="srun: error: Node failure on node4")
+    (asked,) = (line for line in calls(tmp_path).splitlines() if line.startswith("sbatch "))
+    # Not where it is already, but where it was.
+    assert "--exclude=node3 " in asked
+
+
+def test_job_that_needs_all_its_nodes_asks_for_no_others(tmp_path: Path) -> None:
+    run(request(app("x", num_replicas=4), tmp_path), tmp_path)
+    assert "sbatch" not in calls(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "has_run", "is_requeued"),
+    [
+        ("echo 2", 0, True, False),
+        ("echo 2", 143, True, True),
+        ("echo 3", 0, False, False),
+        ("true", 0, False, False),
+        ("echo slurm_load_jobs error: Invalid job id specified; exit 1", 0, False, False),
+        ("echo Unable to contact slurm controller; exit 1", 0, True, False),
+    ],
+)
+def test_joining_node_works_for_its_life_of_the_job_only(
+    says: str, status: int, has_run: bool, is_requeued: bool, tmp_path: Path
+) -> None:
+    application = app("-c", f"echo joined; exit {status}", entrypoint="bash", num_replicas=3, min_replicas=1)
+    run(request(application, tmp_path), tmp_path, RANK="0")
+    (tmp_path / "calls").unlink()
+    stand_in(tmp_path, "squeue", says)
+    joiner = JobRequest("job", [], (tmp_path / "sbatch.script").read_text())
+    joined = {"TORCHX_JOINED_JOB": "5", "TORCHX_JOINED_LIFE": "2", "TORCHX_JOINED_LOG": "/logs/5-2.log"}
+    done = run(joiner, tmp_path, RANK="0", **joined)
+    assert (done.stdout == "joined\n") == has_run
+    assert done.returncode == (status if has_run else 0)
+    said = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
+    assert ("requeue 7" in said) == is_requeued
+
+
+@pytest.mark.parametrize(
+    ("ends", "rank", "status", "is_requeued"),
+    [
+        ("exit 143", "1", 143, True),
+        ("exit 143", "0", 143, False),
+        ("exit 1", "1", 1, False),
+        ("kill -TERM $PPID; exit 143", "1", 143, False),
+        ("kill -USR1 $PPID; exit 143", "1", 143, False),
+        ("kill -USR2 $PPID; exit 0", "1", 0, False),
+    ],
+)
+def test_other_nodes_of_an_elastic_job_queue_it_again_when_they_stop_unasked(
+    ends: str, rank: str, status: int, is_requeued: bool, tmp_path: Path
+) -> None:
+    stand_in(tmp_path, "sleep", "exit 1")
+    job = request(app("-c", ends, entrypoint="bash", num_replicas=2, min_replicas=1), tmp_path)
+    assert run(job, tmp_path, RANK=rank).returncode == status
+    assert ("requeue 7" in calls(tmp_path)) == is_requeued
+
+
 def test_slurm_itself_queues_a_job_again_that_needs_all_its_nodes(tmp_path: Path) -> None:
     run(request(app("x", num_replicas=2), tmp_path), tmp_path, SAYS="srun: error: Node failure on node4")
     assert "requeue" not in calls(tmp_path)
-    assert "scancel" not in calls(tmp_path)
+    assert "scancel --signal" not in calls(tmp_path)
 
 
 def test_percent_signs_of_the_log_directory_are_no_patterns(tmp_path: Path) -> None:

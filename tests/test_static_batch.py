@@ -21,7 +21,7 @@ def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tu
     size = BatchSize.of(num_tokens, 8, 64)
     chosen = np.array(indices, dtype=np.int64)
     static = StaticBatch(size, CPU)
-    static.load(fill(FEATURES, chosen, size, 11, wants_stop=True))
+    static.load(fill(FEATURES, chosen, size, 11), wants_stop=True)
     filled, num_features, wants_stop = static.views()
     assert (float(num_features), float(wants_stop)) == (11.0, 1.0)
     assert filled.cu_lengths[-1] == num_tokens
@@ -39,9 +39,9 @@ def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tu
 def test_buffer_takes_the_next_batch_in_place() -> None:
     size = BatchSize.of(128, 4, 64)
     static = StaticBatch(size, CPU)
-    static.load(fill(FEATURES, np.array([0, 1]), size, 2, wants_stop=False))
+    static.load(fill(FEATURES, np.array([0, 1]), size, 2), wants_stop=False)
     batch, _, _ = static.views()
-    static.load(fill(FEATURES, np.array([2]), size, 1, wants_stop=False))
+    static.load(fill(FEATURES, np.array([2]), size, 1), wants_stop=False)
     assert batch.cu_lengths[:2].tolist() == [0, 40]
     begin = FEATURES.offsets[2]
     assert batch.input_ids[:40].tolist() == FEATURES.input_ids[begin : begin + 40].tolist()

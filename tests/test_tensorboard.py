@@ -6,35 +6,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from elasticqa.metrics import Evaluation, StepMetrics
 from elasticqa.tensorboard import TensorBoardLog
-
-STEP = StepMetrics(
-    step=1,
-    epoch=0,
-    samples_seen=16,
-    loss=2.5,
-    grad_norm=0.75,
-    learning_rate=3e-5,
-    step_time_s=0.5,
-    data_time_s=0.1,
-    num_features=16,
-    num_tokens=2000,
-    num_padded_tokens=3072,
-    peak_memory_bytes=None,
-    is_warmup=True,
-)
-EVALUATION = Evaluation(
-    step=2,
-    split="dev",
-    em=61.5,
-    f1=72.25,
-    loss=None,
-    num_examples=10,
-    num_features=12,
-    eval_time_s=1.0,
-    predictions=None,
-)
+from tests.training import EVALUATION, STEP
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -59,9 +32,9 @@ def test_scalars_of_steps_and_evaluations_are_read_back(tmp_path: Path) -> None:
         "train/grad_norm": [(1, 0.75), (2, 0.75)],
         "train/learning_rate": [(1, 3e-5), (2, 3e-5)],
         "train/step_time": [(1, 0.5), (2, 0.25)],
-        "train/samples_per_s": [(1, 32.0), (2, 64.0)],
-        "eval/em": [(2, 61.5)],
-        "eval/f1": [(2, 72.25)],
+        "train/samples_per_s": [(1, 20.0), (2, 40.0)],
+        "eval/em": [(5, 50.0)],
+        "eval/f1": [(5, 62.345)],
     }
 
 

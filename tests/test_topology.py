@@ -53,6 +53,25 @@ def test_fact_that_is_no_count_is_refused(name: str, value: str) -> None:
         Topology.from_env({**TORCHRUN, name: value})
 
 
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({**TORCHRUN, "ELASTICQA_MIN_NODES": "4"}, "GROUP_WORLD_SIZE=3 is less than ELASTICQA_MIN_NODES=4"),
+        ({**TORCHRUN, "ELASTICQA_NPROC_PER_NODE": "3"}, "LOCAL_WORLD_SIZE=2 is less than ELASTICQA_NPROC_PER_NODE=3"),
+        ({"ELASTICQA_MIN_NODES": "2"}, "GROUP_WORLD_SIZE=1 is less than ELASTICQA_MIN_NODES=2"),
+    ],
+)
+def test_world_smaller_than_the_launch_asked_for_is_refused(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"{message}.*--nnodes"):
+        Topology.from_env(environ)
+
+
+@needs_no_gpu
+def test_world_of_the_size_that_the_launch_asked_for_is_taken() -> None:
+    promised = {**TORCHRUN, "ELASTICQA_MIN_NODES": "3", "ELASTICQA_NPROC_PER_NODE": "2"}
+    assert Topology.from_env(promised) == Topology.from_env(TORCHRUN)
+
+
 @needs_no_gpu
 @pytest.mark.parametrize(
     ("rank", "local_rank", "is_main", "is_node_main"),

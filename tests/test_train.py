@@ -1,6 +1,7 @@
 """Whole training runs in real processes: the step contract, resuming, and what is refused."""
 
 import json
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -10,17 +11,9 @@ import pytest
 
 from tests import training
 from tests.conftest import REPOSITORY
+from tests.training import flags
 
 pytestmark = pytest.mark.slow
-
-
-def flags(model: Path, data: Path, *more: str) -> list[str]:
-    """Return flags of a run of 8 steps an epoch on 53 features: 3 ranks do not divide 7, and the last batch is 4."""
-    return [
-        "--recipe=demo", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
-        "--global-batch-size=7", "--micro-batch-size=3", "--learning-rate=1e-3", "--log-every-s=0", "--no-eval-before",
-        *more,
-    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +59,7 @@ def test_killed_run_goes_on_bit_for_bit_as_if_never_killed(
     whole = training.only_run(tmp_path / "whole")
 
     home = tmp_path / "killed"
-    with subprocess.Popen(
-        training.command(*arguments, nproc=nproc),
-        cwd=REPOSITORY,
-        env=training.environment(home),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("step 12/"):
-                break
+    with training.started(home, training.command(*arguments, nproc=nproc), step=12) as process:
         pid = training.journal(training.only_run(home))["attempt"][0]["pid"]
         signal_group(process.pid, signal.SIGKILL)
         wait_until_gone(pid)
@@ -86,11 +67,12 @@ def test_killed_run_goes_on_bit_for_bit_as_if_never_killed(
     done = training.train(home, *arguments, nproc=nproc)
     assert done.returncode == 0, done.stdout + done.stderr
     directory = training.only_run(home)
-    assert training.journal(directory, 2)["setup"][0]["start_step"] == 10
+    start = training.journal(directory, 2)["setup"][0]["start_step"]
+    assert start in (5, 10)  # the checkpoint of step 10 may have been on its way
     expected = training.losses(whole)
     second = training.losses(directory, 2)
-    assert second == {step: expected[step] for step in range(11, 25)}
-    assert training.fed(directory, 2) == {step: training.fed(whole)[step] for step in range(11, 25)}
+    assert second == {step: expected[step] for step in range(start + 1, 25)}
+    assert training.fed(directory, 2) == {step: training.fed(whole)[step] for step in range(start + 1, 25)}
     end = training.journal(directory, 2)["end"][0]
     assert (end["status"], end["samples_seen"]) == ("finished", 159)
     assert end["final_loss"] == training.journal(whole)["end"][0]["final_loss"]
@@ -119,20 +101,8 @@ def test_second_start_of_a_finished_run_is_a_second_run(tiny_model: Path, tiny_s
 
 def test_terminated_run_saves_and_goes_on(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
     arguments = flags(tiny_model, tiny_squad, "--epochs=3", "--checkpoint-every-steps=1000")
-    with subprocess.Popen(
-        training.command(*arguments),
-        cwd=REPOSITORY,
-        env=training.environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("step 5/"):
-                break
+    with training.started(tmp_path, training.command(*arguments), step=5) as process:
         process.send_signal(signal.SIGTERM)
-        process.stdout.read()
     assert process.returncode == 143
     directory = training.only_run(tmp_path)
     first = training.journal(directory)
@@ -217,3 +187,68 @@ def test_harmful_change_on_resume_is_refused_with_the_difference(
     done = training.train(tmp_path, *arguments, f"--resume={run}", "--seed=1")
     assert done.returncode == 2
     assert "seed was 42, is 1" in done.stderr
+
+
+def test_run_goes_on_from_a_named_checkpoint_with_newer_ones_set_aside(
+    tiny_model: Path, tiny_squad: Path, tmp_path: Path
+) -> None:
+    arguments = flags(tiny_model, tiny_squad, "--max-steps=6", "--checkpoint-every-steps=2")
+    arguments.append("--keep-checkpoints=9")
+    assert training.train(tmp_path, *arguments).returncode == 0
+    run = training.only_run(tmp_path)
+    done = training.train(tmp_path, *arguments, f"--resume={run}/checkpoints/step-00000002", "--keep-checkpoints=8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert training.only_run(tmp_path) == run
+    second = training.journal(run, 2)
+    assert second["setup"][0]["start_step"] == 2
+    assert [line["step"] for line in second["step"]] == [3, 4, 5, 6]
+    assert training.losses(run, 2) == {step: loss for step, loss in training.losses(run).items() if step > 2}
+    events = {line["name"]: line for line in second["event"]}
+    assert events["config_changed"]["data"] == {"changes": {"keep_checkpoints": [9, 8]}}
+    assert events["checkpoints_set_aside"]["data"] == {"names": ["step-00000006", "step-00000004"]}
+    assert "step-00000004" in done.stdout
+    assert (run / "checkpoints" / "set-aside" / "step-00000006" / "manifest.json").is_file()
+
+
+def test_changed_training_data_under_the_same_name_is_refused(
+    tiny_model: Path, tiny_squad: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(tiny_squad, data)
+    arguments = flags(tiny_model, data, "--max-steps=2")
+    assert training.train(tmp_path / "home", *arguments).returncode == 0
+    (file,) = data.glob("train*")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["data"].reverse()
+    content["data"].append(content["data"][0])
+    file.write_text(json.dumps(content), encoding="utf-8")
+    run = training.only_run(tmp_path / "home")
+    done = training.train(tmp_path / "home", *arguments, f"--resume={run}")
+    assert done.returncode == 2
+    assert "content of the training data (SHA-256) was" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_run_directory_deleted_on_the_way_ends_in_one_line(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+    arguments = flags(tiny_model, tiny_squad, "--epochs=100", "--checkpoint-every-steps=50")
+    with subprocess.Popen(
+        training.command(*arguments),
+        cwd=REPOSITORY,
+        env=training.environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if line.startswith("step 3/"):
+                break
+        run = training.only_run(tmp_path)
+        run.rename(tmp_path / "gone")  # in one go, as far as the run can see
+        process.stdout.read()
+        complaints = process.stderr.read()
+    assert process.returncode == 1
+    assert complaints.startswith("elasticqa: run directory ")
+    assert f"{run} is gone" in complaints
+    assert len(complaints.splitlines()) == 1

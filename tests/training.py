@@ -5,12 +5,41 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from elasticqa.metrics import Evaluation, StepMetrics
 from tests.conftest import REPOSITORY
 
 TIMEOUT_S = 300
+STEP = StepMetrics(
+    step=1,
+    epoch=0,
+    samples_seen=10,
+    loss=2.5,
+    grad_norm=0.75,
+    learning_rate=3e-5,
+    step_time_s=0.5,
+    data_time_s=0.1,
+    num_features=10,
+    num_tokens=2000,
+    num_padded_tokens=3072,
+    peak_memory_bytes=None,
+    is_warmup=True,
+)
+EVALUATION = Evaluation(
+    step=5,
+    split="dev",
+    em=50.0,
+    f1=62.345,
+    loss=None,
+    num_examples=7,
+    num_features=9,
+    eval_time_s=1.25,
+    predictions=None,
+)
 
 
 def command(*flags: str, nproc: int | None = None, max_restarts: int = 0) -> list[str]:
@@ -32,6 +61,36 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **variables,
     }
+
+
+def flags(model: Path, data: Path, *more: str) -> list[str]:
+    """Return flags of a run of 8 steps an epoch on 53 features: 3 ranks do not divide 7, and the last batch is 4."""
+    return [
+        "--recipe=demo", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
+        "--global-batch-size=7", "--micro-batch-size=3", "--learning-rate=1e-3", "--log-every-s=0", "--no-eval-before",
+        *more,
+    ]  # fmt: skip
+
+
+@contextmanager
+def started(home: Path, command: list[str], step: int) -> Iterator[subprocess.Popen[str]]:
+    """Give a process, in a session of its own, that has just said that a step is done; its end is waited for."""
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(f"step {step}/"):
+                break
+        yield process
+        # Whoever writes into a full pipe would never end.
+        process.stdout.read()
 
 
 def train(

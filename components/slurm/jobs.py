@@ -119,6 +119,11 @@ def find_all(logs: Path) -> list[Job]:
     return [jobs[job_id] for job_id in sorted(jobs, key=int)]
 
 
+def num_logs(logs: Path, job_id: str) -> int:
+    """Return how many nodes have written for a job, over all of its lives."""
+    return len([path for path in logs.glob(f"{job_id}-*.log") if path.stem.removeprefix(f"{job_id}-").isdigit()])
+
+
 def _from_squeue(text: str) -> Iterable[Job]:
     for line in text.splitlines():
         job_id, state, num_nodes, detail, restarts, name = line.rstrip("|").split("|", 5)
@@ -148,7 +153,7 @@ def _from_files(path: Path) -> Job | None:
         name = str(submitted["name"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    num_nodes = len([log for log in path.parent.glob(f"{path.stem}-*.log") if not log.stem.endswith("-batch")])
+    num_nodes = num_logs(path.parent, path.stem)
     try:
         status = path.with_suffix(".exit").read_text(encoding="utf-8").strip()
     except OSError:

@@ -100,15 +100,17 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         job = jobs.find(app_id, self.logs)
         if job is None:
             return None
+        # A job that lost or was joined by nodes has written more logs than it has nodes.
+        num_nodes = max(job.num_nodes, jobs.num_logs(self.logs, app_id))
         replicas = [
-            ReplicaStatus(id=number, role=job.name, state=job.app_state, hostname="") for number in range(job.num_nodes)
+            ReplicaStatus(id=number, role=job.name, state=job.app_state, hostname="") for number in range(num_nodes)
         ]
         return DescribeAppResponse(
             app_id=app_id,
             state=job.app_state,
             num_restarts=job.num_restarts,
             msg=f"{job.state} {job.detail}".strip(),
-            roles=[Role(name=job.name, image="", num_replicas=job.num_nodes)],
+            roles=[Role(name=job.name, image="", num_replicas=num_nodes)],
             roles_statuses=[RoleStatus(job.name, replicas)],
         )
 

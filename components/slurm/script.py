@@ -8,11 +8,13 @@ from pathlib import Path
 
 from torchx.specs import AppDef, Resource, Role, macros
 
+from components.slurm import growth
 from components.slurm.errors import SlurmError
 from components.slurm.options import sbatch_flags
 
 EXIT_ASKED_TO_STOP = 143
 """128 + SIGTERM: a task that ended because it was asked to; the job is queued again. All else is final."""
+EXIT_BAD_REQUEST = 2
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLES = {macros.app_id: '"$SLURM_JOB_ID"', macros.replica_id: '"$SLURM_PROCID"'}
@@ -27,14 +29,27 @@ rm -f "$logs/$SLURM_JOB_ID.exit"
 # Older versions of Slurm do not tell the time, newer ones cut it to seconds, which may be before the submission.
 SLURM_JOB_START_TIME=$(date +%s.%N)
 export SLURM_JOB_START_TIME
+# Of this life: the submission or the requeue. Without an answer `date` would take today.
+submitted=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%V)
+SLURM_JOB_SUBMIT_TIME=$(date --date="${{submitted:-unknown}}" +%s)
+export SLURM_JOB_SUBMIT_TIME
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export TORCHX_RANK0_HOST
+# A task without a file for what it says would end without a word.
+without=$(srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 {cpus} \\
+    bash -c '[[ -w $0 ]] || echo "$SLURMD_NODENAME"' "$logs")
+if [[ -n $without ]]; then
+    echo "$logs cannot be written on ${{without//$'\\n'/, }}: all nodes need one home directory; set" \\
+        "ELASTICQA_HOME to one on a file system that they share" | tee -a "$logs/$SLURM_JOB_ID-0.log"
+    echo {bad_request} > "$logs/$SLURM_JOB_ID.exit"
+    exit {bad_request}
+fi
 {watch}# The first task that ends must not take the others with it: they save, or go on without it.
 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 {cpus} \\
     --no-kill --kill-on-bad-exit=0 --wait=0 --open-mode=append --output="${{logs//%/%%}}/%j-%t.log" \\
     bash -c "$task"{watched}
 status=$?
-echo "$status" > "$logs/$SLURM_JOB_ID.exit"
+{joined}echo "$status" > "$logs/$SLURM_JOB_ID.exit"
 if [[ $status == {asked_to_stop} ]]; then
     if [[ ${{SLURM_RESTART_COUNT:-0}} -lt {max_retries} ]]; then
         scontrol requeue "$SLURM_JOB_ID"
@@ -53,31 +68,49 @@ tell_of_lost_nodes() {{
     while IFS= read -r line; do
         printf '%s\\n' "$line" >&2
         if [[ $line == *"Node failure on "* ]]; then
-            lost=$((lost + $(scontrol show hostnames "${{line##* }}" | wc -l)))
+            hosts=$(scontrol show hostnames "${{line##* }}")
+            gone+=$'\\n'$hosts
+            num_lost=$(wc -l <<< "$hosts")
+            lost=$((lost + num_lost))
             if ((SLURM_JOB_NUM_NODES - lost < {least})); then
                 scontrol requeue "$SLURM_JOB_ID"
             else
-                scancel --signal=USR2 "$SLURM_JOB_ID.0"
+                scancel --signal=USR2 "$SLURM_JOB_ID.1"
+                ask_for_nodes "$num_lost"
             fi
         fi
     done
 }}
 """
 
-_WATCH_HEAD = """\
+_ELASTIC_TASK = """\
+work() {{
+{task}
+}}
+if [[ $SLURM_PROCID == 0 ]]; then work; fi
 # The script of an elastic job dies with the first node, and the rendezvous too, while Slurm leaves the job running: the
 # other nodes look for that and queue it again.
-if [[ $SLURM_PROCID != 0 ]]; then
-    (
-        trap '' USR1 USR2
-        while sleep 30 && kill -0 $$; do
-            nodes=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N)
-            if [[ -n $nodes && $(scontrol show hostnames "$nodes" | head -n 1) != "$TORCHX_RANK0_HOST" ]]; then
-                scontrol requeue "$SLURM_JOB_ID"
-            fi
-        done
-    ) < /dev/null > /dev/null 2>&1 &
-fi
+(
+    trap '' USR1 USR2
+    while sleep 30 && kill -0 $$; do
+        nodes=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N)
+        if [[ -n $nodes && $(scontrol show hostnames "$nodes" | head -n 1) != "$TORCHX_RANK0_HOST" ]]; then
+            scontrol requeue "$SLURM_JOB_ID"
+        fi
+    done
+) < /dev/null > /dev/null 2>&1 &
+asked=
+trap 'asked=yes' TERM USR1
+trap : USR2
+work &
+while :; do
+    wait $!
+    status=$?
+    kill -0 $! 2> /dev/null || break
+done
+# A task that stops and was not asked to has lost the rendezvous, long before Slurm notices.
+if [[ $status == {asked_to_stop} && -z $asked ]]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$status"
 """
 
 
@@ -113,16 +146,16 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
             f"name={role.name!r} is not a plain name: use 1 to 64 letters, digits, '.', '_' or '-'; --name sets it"
         )
     most, least = role.num_replicas, role.min_replicas or role.num_replicas
+    asked = [
+        *("sbatch", "--parsable", "--requeue", "--open-mode=append"),
+        *_resource_flags(role.resource, has_gres=bool(config.get("gres"))),
+        *sbatch_flags(config),
+    ]
     command = [
-        "sbatch",
-        "--parsable",
-        "--requeue",
-        "--open-mode=append",
+        *asked,
         f"--job-name={role.name}",
         f"--output={str(logs).replace('%', '%%')}/%j-batch.log",
         f"--nodes={least}-{most}",
-        *_resource_flags(role.resource, has_gres=bool(config.get("gres"))),
-        *sbatch_flags(config),
     ]
     is_elastic = least < most
     if is_elastic:
@@ -130,13 +163,25 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
         # requeue gives the job whole nodes.
         command.append("--no-kill")
     cpus = f"--cpus-per-task={role.resource.cpu}" if role.resource.cpu > 0 else ""
+    task = _task(role)
+    growing = growth.asking(
+        name=role.name,
+        excluded=str(config.get("exclude") or ""),
+        command=asked,
+        task=task,
+        cpus=cpus,
+        most=most,
+        asked_to_stop=EXIT_ASKED_TO_STOP,
+    )
     script = _SCRIPT.format(
         logs=shlex.quote(str(logs)),
-        task=shlex.quote((_WATCH_HEAD if is_elastic else "") + _task(role)),
+        task=shlex.quote(_ELASTIC_TASK.format(task=task, asked_to_stop=EXIT_ASKED_TO_STOP) if is_elastic else task),
         cpus=cpus,
-        watch=_WATCH.format(least=least) if is_elastic else "",
+        watch=growing + _WATCH.format(least=least) if is_elastic else "",
         watched=" 2> >(tell_of_lost_nodes)" if is_elastic else "",
+        joined=growth.END if is_elastic else "",
         asked_to_stop=EXIT_ASKED_TO_STOP,
+        bad_request=EXIT_BAD_REQUEST,
         max_retries=role.max_retries,
     )
     return JobRequest(role.name, command, script)

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from db.models.base import Base
 
 _FILTERS = ("status", "provenance", "recipe", "model", "parallel", "device_name", "last_seen_at")
+_ORDERS = ("world_size", "em", "f1", "final_loss", "wall_clock_s", "samples_per_s", "tokens_per_s", "created_at")
 
 
 class Run(Base):
@@ -19,9 +20,9 @@ class Run(Base):
         Index(None, "config_digest"),
         Index(None, "provenance", "created_at"),
         Index(None, "status", "num_lines", "last_seen_at"),
-        # SQLite counts the choices of the filters from this index alone, without the wide rows. In PostgreSQL it
-        # holds no row: an index there refuses texts of some thousand characters, and with them the whole run.
-        Index("ix_runs_filters", *_FILTERS, postgresql_where=false()),
+        # SQLite counts the choices of the filters, and sorts, from this index alone, without the wide rows. In
+        # PostgreSQL it holds no row: an index there refuses texts of some thousand characters, and with them the run.
+        Index("ix_runs_filters", *_FILTERS, *_ORDERS, "run_id", postgresql_where=false()),
     )
 
     run_id: Mapped[str] = mapped_column(String(64), primary_key=True)

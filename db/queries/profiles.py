@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from db.models import Profile, Run
@@ -84,7 +84,7 @@ def list_profiled_runs(
     session: Session, device_name: str | None = None, *, limit: int = 25, offset: int = 0
 ) -> ProfilePage:
     """Return the newest runs that have a trace, on any device or on those of one name."""
-    is_profiled = exists().where(Profile.run_id == Run.run_id)
+    is_profiled = Run.run_id.in_(select(Profile.run_id))
     names = [field.name for field in fields(ProfiledRun) if field.name != "profile"]
     statement = select(*(getattr(Run, name) for name in names)).where(is_profiled)
     counted = select(Run.device_name, func.count()).where(is_profiled).group_by(Run.device_name)

@@ -1,44 +1,18 @@
 """`elasticqa annotate`: what a user adds to a run, as lines beside its journal."""
 
 import argparse
-import fcntl
-import json
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db.engine import DatabaseError
-from db.ingest import REPORTED_DIR, bring_up_to_date
+from db.ingest import bring_up_to_date
+from db.parser import Parser
+from db.run_files import REPORTED_DIR
+from elasticqa.annotations import annotate
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
-
-
-def annotate(directory: Path, annotations: Sequence[tuple[str, str]]) -> None:
-    """Append annotations to a run and return when they are on the disk.
-
-    Args:
-        directory: of the run; created for a reported run, whose own directory comes with the product.
-        annotations: pairs of a kind (`name`, `tag`, `untag`, `note`) and a text.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "annotations.jsonl").open("a+b") as file:
-        # Two users of one home may annotate at once, and the line numbers must not meet.
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        before = file.read()
-        number = before.count(b"\n")
-        text = ""
-        if before and not before.endswith(b"\n"):
-            # Left by a crash: closed as a line of its own, or it would swallow the next one.
-            text, number = "\n", number + 1
-        for kind, value in annotations:
-            number += 1
-            text += json.dumps({"n": number, "t": time.time(), "kind": kind, "value": value}) + "\n"
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def find_run(run: str, runs: Path) -> str:
@@ -60,9 +34,7 @@ def find_run(run: str, runs: Path) -> str:
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Annotate a run and return 0, or 2 where it cannot be done."""
-    parser = argparse.ArgumentParser(
-        prog="elasticqa annotate", description="Name, tag or note a run.", allow_abbrev=False
-    )
+    parser = Parser(prog="elasticqa annotate", description="Name, tag or note a run.")
     parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
     parser.add_argument("--name", help="what the pages call it; '' takes the name away")
     parser.add_argument("--tag", action="append", default=[], help="add a tag; may be given several times")

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db.bundle import BundleError, export_run
+from db.parser import Parser
 from db.reports.cells import text
 from elasticqa.commands.annotate import find_run
-from elasticqa.commands.reading import Parser, complain
+from elasticqa.commands.reading import complain
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
 
@@ -18,7 +19,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     parser = Parser(
         prog="elasticqa export",
         description="Pack a run into one file that `elasticqa import` puts back on any machine.",
-        allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.tar.gz", help="default: RUN.tar.gz")

@@ -8,8 +8,9 @@ from pathlib import Path
 from db.bundle import BundleError, import_bundle
 from db.engine import DatabaseError
 from db.foreign import ForeignFormatError, ForeignRun, Found, TraceFacts, found_in, read_foreign, trace_run, write_run
+from db.parser import Parser
 from db.reports.cells import text
-from elasticqa.commands.reading import Parser, complain, refresh
+from elasticqa.commands.reading import complain, refresh
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
 from elasticqa.trace.scan import TraceError
@@ -21,7 +22,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     parser = Parser(
         prog="elasticqa import",
         description="Add results of the Hugging Face Trainer, Lightning, TensorBoard or Kineto, or bundles.",
-        allow_abbrev=False,
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a file, or a folder with results")
     options = parser.parse_args(argv)

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from db.parser import Parser
 from elasticqa.commands.annotate import find_run
-from elasticqa.commands.reading import Parser, complain
+from elasticqa.commands.reading import complain
 from elasticqa.errors import ConfigError, DataError
 from elasticqa.home import runs_dir
 from elasticqa.predict import Predictor
@@ -41,7 +42,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="elasticqa predict",
         description="Answer questions with a trained model; EM and F1 are told where the file has answers.",
-        allow_abbrev=False,
     )
     parser.add_argument("model", metavar="MODEL", help="a run (its id or the beginning), or a directory with a model")
     parser.add_argument("--input", type=Path, metavar="FILE", help="questions in SQuAD v1.1 JSON (.gz allowed)")

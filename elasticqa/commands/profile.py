@@ -1,12 +1,11 @@
 """`elasticqa profile`: where the time of a profiler trace went."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from db.parser import Parser
 from elasticqa.commands.annotate import find_run
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
@@ -15,18 +14,11 @@ from elasticqa.trace.summary import summarize
 from elasticqa.trace.text import as_text
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong in one line."""
-        self.exit(2, f"{self.prog}: {message}; --help tells the options\n")
-
-
 def main(argv: Sequence[str]) -> int:
     """Print the summary of a trace and return 0, or 2 where the file is no trace."""
-    parser = _Parser(
+    parser = Parser(
         prog="elasticqa profile",
         description="Summarize a trace of torch.profiler: compute, communication, idle, operators and kernels.",
-        allow_abbrev=False,
     )
     parser.add_argument("trace", metavar="TRACE", help="a Kineto trace, .json or .json.gz, or a run that has one")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, as the record keeps it")

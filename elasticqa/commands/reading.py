@@ -1,10 +1,8 @@
-"""What every command that reads the record does first: bring it up to date, and say so in one line if that fails."""
+"""What commands on the record share: bringing it up to date first, and errors of one line."""
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NoReturn
 
 from sqlalchemy.orm import Session
 
@@ -12,14 +10,6 @@ from db.engine import create_engine_for, usable
 from db.home import database_url
 from db.ingest import bring_up_to_date
 from db.reports.cells import text
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong and exit with status 2."""
-        self.exit(2, f"{self.prog}: {message}; --help tells the options\n")
 
 
 def refresh(environ: Mapping[str, str]) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from db.engine import DatabaseError
+from db.parser import Parser
 from db.queries import RunNotFoundError
 from db.reports import Report, gather, to_html, to_latex, to_markdown
 from elasticqa.commands.annotate import find_run
-from elasticqa.commands.reading import Parser, complain, fresh_record
+from elasticqa.commands.reading import complain, fresh_record
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
 
@@ -22,7 +23,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     parser = Parser(
         prog="elasticqa report",
         description="Report runs, and their speedups by groups of repeats with medians and intervals.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "runs", metavar="RUN", nargs="*", help="ids, or their beginnings (default: the newest 200 runs)"

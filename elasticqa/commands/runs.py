@@ -10,12 +10,13 @@ from dataclasses import asdict
 from typing import get_args
 
 from db.engine import DatabaseError
+from db.parser import Parser
 from db.queries import RunFilters, RunOrder, RunPage, list_runs
 from db.queries.runs import SortColumn
 from db.reports.cells import number, significant, text
 from db.reports.plain import to_plain
 from db.reports.tables import Column, Table
-from elasticqa.commands.reading import Parser, complain, fresh_record
+from elasticqa.commands.reading import complain, fresh_record
 from elasticqa.errors import ConfigError
 from elasticqa.home import home
 
@@ -65,7 +66,7 @@ _WORDS = {"parallel": "strategy", "device_name": "device"}
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="elasticqa runs", description="List the recorded runs.", allow_abbrev=False)
+    parser = Parser(prog="elasticqa runs", description="List the recorded runs.")
     for name in _FILTERS[:-1]:
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, choices=_CHOICES.get(name), help=f"only runs with this {_WORDS.get(name, name)}")

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from db.engine import DatabaseError
+from db.parser import Parser
 from db.queries import (
     AttemptRow,
     EvaluationRow,
@@ -28,7 +29,7 @@ from db.reports.cells import UNKNOWN, moment, number, significant, text
 from db.reports.plain import facts, to_plain
 from db.reports.tables import Column, Table, devices
 from elasticqa.commands.annotate import find_run
-from elasticqa.commands.reading import Parser, complain, fresh_record
+from elasticqa.commands.reading import complain, fresh_record
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
 
@@ -37,7 +38,7 @@ _NUM_EVENTS = 10
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Print a run and return 0, or 2 where there is none."""
-    parser = Parser(prog="elasticqa show", description="Show one run in detail.", allow_abbrev=False)
+    parser = Parser(prog="elasticqa show", description="Show one run in detail.")
     parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     options = parser.parse_args(argv)

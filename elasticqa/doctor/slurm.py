@@ -33,8 +33,8 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
         found = f"sbatch is there, but not {', '.join(missing)}"
         return [fail("slurm", found, "install Slurm's client commands, or load its module")]
     try:
-        version = _output(["sbatch", "--version"], environ)
-        lines = _output(["sinfo", "--noheader", "--format=%P|%a|%D|%G"], environ).splitlines()
+        version = output(["sbatch", "--version"], environ)
+        lines = output(["sinfo", "--noheader", "--format=%P|%a|%D|%G"], environ).splitlines()
     except SlurmError as error:
         advice = "see that slurmctld runs and SLURM_CONF names its configuration: scontrol ping"
         return [fail("slurm", str(error), advice)]
@@ -77,14 +77,19 @@ def check_partitions(version: str, lines: Sequence[str]) -> Finding:
 def check_accounting(environ: Mapping[str, str]) -> Finding:
     """Return whether the end of a job can be looked up when it has left the queue."""
     try:
-        _output(["sacct", "--noheader", "--allocations", "--format=JobID"], environ)
+        output(["sacct", "--noheader", "--allocations", "--format=JobID"], environ)
     except SlurmError as error:
         advice = "runs are recorded all the same (elasticqa runs); for torchx status of ended jobs, set up slurmdbd"
         return warn("slurm", f"no accounting: {error}", advice)
     return ok("slurm", "accounting answers")
 
 
-def _output(command: Sequence[str], environ: Mapping[str, str]) -> str:
+def output(command: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return what a command of Slurm prints.
+
+    Raises:
+        SlurmError: it is not there, does not answer, or fails.
+    """
     program = shutil.which(command[0], path=environ.get("PATH"))
     if program is None:
         raise SlurmError(f"{command[0]} is not on PATH")

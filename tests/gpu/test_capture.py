@@ -10,11 +10,12 @@ import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from elasticqa.attention import PACKED, PACKED_SDPA
-from elasticqa.batching import StepPlan, StepPlanner
+from elasticqa.batching import MicroBatch, StepPlan, StepPlanner
 from elasticqa.build import build_engine
 from elasticqa.capture import CapturedEngine
 from elasticqa.config import BatchPlan, Precision, TrainConfig, batch_plan
 from elasticqa.engine import Engine
+from elasticqa.errors import DoesNotFitError
 from elasticqa.model import ModelSpec, QuestionAnswerer
 from elasticqa.topology import Topology
 from tests.ranks import run_on_ranks
@@ -25,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     # Of torch.compile's own imports.
     pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
 
 LENGTHS = tuple((7 * n) % 61 + 4 for n in range(75))
@@ -202,3 +204,46 @@ def test_learning_rate_reaches_the_replay_and_the_optimizer_keeps_its_form(
     for group in built.optimizer.param_groups:
         assert isinstance(group["lr"], float)
         assert not group["capturable"]
+
+
+def test_step_without_memory_frees_graphs_and_runs_in_halves(record_property: Callable[[str, object], None]) -> None:
+    topology, config = alone(), config_of("bf16", cuda_graphs=True)
+    with ExitStack() as stack:
+        built, plan = engine_of(config, topology, stack)
+        planner = planner_of(config, plan, topology)
+        first = planner.step_plan(0)
+        expected = built.run(first, 0.0, wants_stop=False).figures[0].item()
+    with ExitStack() as stack:
+        built, plan = engine_of(config, topology, stack)
+        assert isinstance(built, CapturedEngine)
+        most = built.num_tokens(first) - 1
+
+        def check(_: torch.nn.Module, arguments: tuple[MicroBatch], __: torch.Tensor) -> None:
+            if len(arguments[0].input_ids) > most:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+        built.model.register_forward_hook(check)
+        with pytest.raises(DoesNotFitError):
+            built.run(first, 0.0, wants_stop=False)
+        assert planner.halve(first) == 4
+        loss = built.run(planner.step_plan(0), 0.0, wants_stop=False).figures[0].item()
+    record_property("gap", abs(loss - expected))
+    assert loss == pytest.approx(expected, abs=3e-2)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_batches_made_ahead_give_the_losses_of_those_made_when_asked_for(graphs: bool) -> None:
+    topology, config = alone(), config_of("bf16", cuda_graphs=graphs)
+    runs = []
+    for is_ahead in (False, True):
+        with ExitStack() as stack:
+            built, plan = engine_of(config, topology, stack)
+            planner = planner_of(config, plan, topology)
+            if is_ahead:
+                built.look_ahead(planner)
+            outputs = []
+            for step in range(12):
+                output = built.run(planner.step_plan(step), 0.0, wants_stop=False)
+                outputs.append((output.figures[0].item(), output.fed_ids))
+            runs.append(outputs)
+    assert runs[0] == runs[1]

@@ -45,12 +45,8 @@ Note = Callable[[str, object], None]
 
 
 def flags(model: Path, data: Path, *more: str) -> list[str]:
-    """Return flags of a run of 50 steps on 53 features, 8 steps an epoch, the last of 4 features."""
-    return [
-        "--recipe=demo", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
-        "--global-batch-size=7", "--micro-batch-size=3", "--learning-rate=1e-3", "--log-every-s=0", "--no-eval-before",
-        "--dropout=0", "--epochs=7", "--max-steps=50", *more,
-    ]  # fmt: skip
+    """Return flags of 50 steps without dropout."""
+    return training.flags(model, data, "--dropout=0", "--epochs=7", "--max-steps=50", *more)
 
 
 def torchrun(home: Path, num_ranks: int, arguments: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
@@ -166,20 +162,8 @@ def test_run_goes_on_with_fewer_gpus(
     finished: Finished, tiny_model: Path, tiny_squad: Path, tmp_path: Path, record_property: Note
 ) -> None:
     arguments = flags(tiny_model, tiny_squad, "--precision=fp32")
-    with subprocess.Popen(
-        command(2, arguments),
-        cwd=REPOSITORY,
-        env=training.environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("step 5/"):
-                break
+    with training.started(tmp_path, command(2, arguments), step=5) as process:
         process.send_signal(signal.SIGTERM)
-        process.stdout.read()
     directory = training.only_run(tmp_path)
     assert training.journal(directory)["end"][0]["status"] == "preempted"
     done = torchrun(tmp_path, 1, arguments)

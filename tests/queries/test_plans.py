@@ -50,6 +50,13 @@ def test_newest_runs_are_read_in_the_order_of_an_index(session: Session, stateme
     assert "USING INDEX ix_runs_created_at" in step
 
 
+def test_runs_are_sorted_from_an_index_without_their_rows(session: Session, statements: list[tuple[str, Any]]) -> None:
+    queries.list_runs(session, NOW, RunFilters(recipe="squad"), RunOrder("wall_clock_s"))
+    listing = next(item for item in statements if "LIMIT" in item[0])
+    (step,) = [plan for plan in plans(session, [listing]) if f"SCAN {Run.__tablename__}" in plan]
+    assert "USING COVERING INDEX ix_runs_filters" in step
+
+
 def test_one_runs_rows_are_found_by_their_key(session: Session, statements: list[tuple[str, Any]]) -> None:
     queries.get_run(session, KILLED.run_id, NOW)
     attempts = queries.attempts_of(session, KILLED.run_id, NOW)

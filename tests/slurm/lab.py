@@ -5,7 +5,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +18,8 @@ from tests.conftest import REPOSITORY
 
 T = TypeVar("T")
 TIMEOUT_S = 200.0
+HELD = "ELASTICQA_PEER_TIMEOUT_S=600"
+"""A variable for a run whose workers a test holds, so that they do not count as lost."""
 SCRIPT = Path(__file__).with_name("cluster.sh")
 
 
@@ -43,6 +46,8 @@ class Lab:
 
     directory: Path
     home: Path
+    cwd: Path = REPOSITORY
+    """Where commands are started."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -53,7 +58,7 @@ class Lab:
         """Run a command on the login node, whatever its exit status."""
         return subprocess.run(
             command,
-            cwd=REPOSITORY,
+            cwd=self.cwd,
             env={**self.environment, **variables},
             capture_output=True,
             text=True,
@@ -71,6 +76,10 @@ class Lab:
         """Run torchx as a user types it."""
         return self.run(str(Path(sys.executable).with_name("torchx")), *arguments, **variables)
 
+    def doctor(self, *options: str) -> "subprocess.CompletedProcess[str]":
+        """Run the check of the cluster."""
+        return self.run(sys.executable, "-m", "elasticqa.cli", "doctor", "--slurm", "--json", *options)
+
     def submit(self, *arguments: str) -> str:
         """Return the number of the job that ``torchx run -s slurm`` submits."""
         done = self.torchx("run", "-s", "slurm", *arguments)
@@ -78,6 +87,24 @@ class Lab:
         match = re.fullmatch(r"slurm://torchx/([0-9]+)", done.stdout.strip())
         assert match is not None, done.stdout
         return match[1]
+
+    @contextmanager
+    def submit_and_wait(self, *arguments: str) -> "Iterator[tuple[str, subprocess.Popen[str]]]":
+        """Give the number of a job and the ``torchx run --wait`` that submitted it and waits for its end."""
+        command = [str(Path(sys.executable).with_name("torchx")), "run", "--wait", "-s", "slurm", *arguments]
+        with subprocess.Popen(
+            command,
+            cwd=self.cwd,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            try:
+                yield process.stdout.readline().strip().removeprefix("slurm://torchx/"), process
+            finally:
+                process.kill()
 
     def status(self, job: str) -> str:
         """Return the state that ``torchx status`` prints."""
@@ -91,6 +118,10 @@ class Lab:
         """Return Slurm's own word."""
         return self.out("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
 
+    def joiners(self, job: str) -> list[str]:
+        """Return the numbers of the jobs that wait for a node for this one, or gave it one."""
+        return self.out("squeue", "--noheader", f"--name=ddp-joins-{job}", "--format=%i").split()
+
     def wait(self, job: str, state: str = "COMPLETED") -> None:
         """Wait until a job has ended in that state."""
         ended = until(lambda: self.state(job) in ENDED and self.state(job), f"the end of job {job}")
@@ -100,7 +131,14 @@ class Lab:
         """Cut the power of a node, or give it back and wait until Slurm uses it again."""
         _cluster(self.directory, "start-node" if on else "kill-node", node)
         if on:
-            until(lambda: node in self.out("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"), node)
+            until(
+                lambda: node in self.out("sinfo", "--noheader", "--Node", "--states=idle,mixed,alloc", "--format=%N"),
+                node,
+            )
+
+    def on_node(self, node: str, *command: str) -> None:
+        """Run a command on a node, outside of Slurm."""
+        _cluster(self.directory, "exec", node, *command)
 
     def start(self, job: str, when: str = "now+5") -> None:
         """Start a requeued job, which Slurm would let wait for two minutes.
@@ -145,7 +183,8 @@ def stop(directory: Path) -> None:
 def _cluster(directory: Path, *command: str) -> None:
     done = subprocess.run(
         [SCRIPT, *command],
-        env={**os.environ, "SLURM_LAB_DIR": str(directory)},
+        # One GPU a node for Slurm, with nothing behind it.
+        env={**os.environ, "SLURM_LAB_DIR": str(directory), "SLURM_LAB_GPUS": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

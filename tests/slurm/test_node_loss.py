@@ -1,20 +1,24 @@
 """A node that loses its power: a job that needs all its nodes is queued again, an elastic one goes on with the rest."""
 
+import signal
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import training
 from tests.slurm.conftest import NUM_STEPS
-from tests.slurm.lab import Lab, until
+from tests.slurm.lab import HELD, Lab, until
 from tests.slurm.test_lives import has_trained
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 
-def begin(lab: Lab, flags: list[str], nnodes: str) -> str:
+def begin(lab: Lab, flags: list[str], nnodes: str, *options: str) -> str:
     """Return the number of a job that has saved a checkpoint."""
-    job = lab.submit("components/train.py:ddp", "--nnodes", nnodes, "--", *flags, "--checkpoint-every-steps=10")
+    command = ["components/train.py:ddp", "--nnodes", nnodes, *options, "--", *flags, "--checkpoint-every-steps=10"]
+    job = lab.submit(*command)
     until(lambda: has_trained(lab.home, 15), f"step 15 of job {job}")
     return job
 
@@ -73,3 +77,51 @@ def test_elastic_job_goes_on_without_the_lost_node(lab: Lab, flags: list[str], r
     directory = training.only_run(lab.home)
     assert_went_on(directory, reference)
     assert training.journal(directory, 2)["attempt"][0]["world_size"] == 1
+
+
+def test_elastic_job_grows_again_when_the_lost_node_is_back(lab: Lab, flags: list[str], reference: Path) -> None:
+    job = begin(lab, flags, "1:2", "--env", HELD)
+    directory = training.only_run(lab.home)
+    lab.power("node2", on=False)
+    try:
+        until(lambda: has_begun(directory, 2), "the attempt of one node")
+        (worker,) = lab.workers(job)
+        # Held until it is told of the other node, so that the run is not over before.
+        worker.send_signal(signal.SIGSTOP)
+        assert len(training.losses(directory, 2)) < 100
+    finally:
+        lab.power("node2", on=True)
+    until(lambda: is_asked_to_stop(worker), "the node that joins")
+    with suppress(psutil.NoSuchProcess):
+        worker.send_signal(signal.SIGCONT)
+    lab.wait(job)
+    assert [training.journal(directory, n)["attempt"][0]["world_size"] for n in (1, 2, 3)] == [2, 1, 2]
+    assert training.journal(directory, 2)["end"][0]["status"] == "preempted"
+    start = training.journal(directory, 3)["setup"][0]["start_step"]
+    assert start == training.journal(directory, 2)["end"][0]["step"]
+    assert training.journal(directory, 3)["end"][0]["status"] == "finished"
+    attempts = (1, 2, 3)
+    losses = {step: loss for n in attempts for step, loss in training.losses(directory, n).items()}
+    fed = {step: ids for n in attempts for step, ids in training.fed(directory, n).items()}
+    assert losses == pytest.approx(training.losses(reference), abs=1e-4)
+    assert fed == training.fed(reference)
+    assert {line["scheduler"]["job_id"] for n in attempts for line in training.journal(directory, n)["attempt"]} == {
+        job
+    }
+    assert lab.joiners(job) == []
+
+
+def has_begun(directory: Path, attempt: int) -> bool:
+    """Whether an attempt has trained a step."""
+    path = directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl"
+    return path.exists() and bool(training.losses(directory, attempt))
+
+
+def is_asked_to_stop(process: psutil.Process) -> bool:
+    """Whether SIGTERM waits for a process that does not run; or it has ended, since who asks it may wake it, too."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    (pending,) = (line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(pending, 16) >> (signal.SIGTERM - 1) & 1)

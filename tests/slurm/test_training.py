@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from db.engine import create_engine_for
 from db.models import Attempt
 from tests import training
+from tests.conftest import REPOSITORY
 from tests.slurm.conftest import NUM_STEPS
 from tests.slurm.lab import Lab
 
@@ -18,10 +19,14 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def jobs(cluster: Path, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, dict[str, str]]:
-    """Return the numbers of two jobs, by strategy, that trained at the same time on the same two nodes."""
-    lab = Lab(cluster, tmp_path_factory.mktemp("home"))
+    """Return the numbers of two jobs, by strategy, that trained at the same time on the same two nodes.
+
+    They were submitted from another directory than that of the code, with a home whose name is hard to quote.
+    """
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    lab = Lab(cluster, elsewhere / "it's a home, 100% of it", cwd=elsewhere)
     jobs = {
-        parallel: lab.submit(f"components/train.py:{parallel}", "--nnodes", "2", "--", *flags)
+        parallel: lab.submit(f"{REPOSITORY}/components/train.py:{parallel}", "--nnodes", "2", "--", *flags)
         for parallel in ("ddp", "fsdp")
     }
     for job in jobs.values():

@@ -10,6 +10,8 @@ branch_labels = None
 depends_on = None
 
 _OF_RUNS = "ix_runs_status_num_lines_last_seen_at"
+_FILTERS = ["status", "provenance", "recipe", "model", "parallel", "device_name", "last_seen_at"]
+_ORDERS = ["world_size", "em", "f1", "final_loss", "wall_clock_s", "samples_per_s", "tokens_per_s", "created_at"]
 _OF_FILES = "ix_journal_files_run_id"
 
 def _new() -> list[tuple[str, sa.Column]]:
@@ -34,6 +36,8 @@ def _new() -> list[tuple[str, sa.Column]]:
 def upgrade() -> None:
     for table, column in _new():
         op.add_column(table, column)
+    op.drop_index("ix_runs_filters", "runs")
+    op.create_index("ix_runs_filters", "runs", [*_FILTERS, *_ORDERS, "run_id"], postgresql_where=sa.false())
     op.create_index(_OF_RUNS, "runs", ["status", "num_lines", "last_seen_at"])
     op.create_index(_OF_FILES, "journal_files", ["run_id"])
     connection = op.get_bind()
@@ -94,5 +98,7 @@ def _ratio(pairs: list[tuple[float, float]]) -> float | None:
 def downgrade() -> None:
     op.drop_index(_OF_FILES, "journal_files")
     op.drop_index(_OF_RUNS, "runs")
+    op.drop_index("ix_runs_filters", "runs")
+    op.create_index("ix_runs_filters", "runs", _FILTERS, postgresql_where=sa.false())
     for table, column in reversed(_new()):
         op.drop_column(table, column.name)

@@ -1,0 +1,78 @@
+#!/bin/bash
+# Runs groups of GPU benchmarks one after the other; within a group two cards work side by side where each needs one.
+#
+#   DATASET=DIR TOKENIZER=DIR MINILM=DIR CACHE=DIR OUT=DIR bash benchmarks/all_gpu.sh [GROUP ...]
+#
+# DATASET holds train-v1.1.json.gz and dev-v1.1.json.gz, TOKENIZER an uncased BERT's tokenizer, MINILM the weights of
+# all-MiniLM-L6-v2 (recipe and quality only). Each group has a limit of its own, so that one that hangs does not take
+# the time of the others. Results come into OUT as they are measured.
+set -u
+: "${DATASET:?}" "${TOKENIZER:?}" "${CACHE:?}" "${OUT:?}"
+mkdir -p "$CACHE" "$OUT"
+train=$DATASET/train-v1.1.json.gz
+dev=$DATASET/dev-v1.1.json.gz
+half=$(($(nproc) / 2))
+
+measure() { # SECONDS MODULE RESULTS [OPTION ...]
+    seconds=$1 module=$2 results=$3
+    shift 3
+    timeout -k 10 "$seconds" python3 -m "benchmarks.$module" --tokenizer "$TOKENIZER" --cache "$CACHE" \
+        --results "$OUT/$results.json" "$@" || echo "FAILED $module ($?)"
+}
+
+on_card() { # CARD COMMAND ..., in a shell of its own with half of the cores
+    local card=$1
+    shift
+    taskset -pc "$((card * half))-$((card * half + half - 1))" "$BASHPID" >/dev/null
+    export CUDA_VISIBLE_DEVICES=$card
+    "$@"
+}
+
+beside() { # COMMAND ... -- COMMAND ...: the first on card 0, the second on card 1
+    local first=()
+    while [ "$1" != -- ]; do
+        first+=("$1")
+        shift
+    done
+    shift
+    (on_card 0 "${first[@]}") &
+    (on_card 1 "$@") &
+    wait
+}
+
+[ $# -gt 0 ] || set -- speed evaluation scaling memory recipe quality
+for group in "$@"; do
+    echo "== $group $(date +%T)"
+    case $group in
+    speed)
+        beside measure 270 train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
+            measure 270 train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
+        ;;
+    evaluation)
+        beside measure 90 evaluation_speed evaluation-base --squad "$train" --dev "$dev" -- \
+            measure 90 evaluation_speed evaluation-large --squad "$train" --dev "$dev" --model bert-large
+        ;;
+    scaling)
+        measure 230 scaling scaling --squad "$train" --ready-within 110
+        ;;
+    memory)
+        measure 150 memory memory --squad "$train" --limit 40
+        ;;
+    recipe)
+        measure 290 recipe_time recipe --dataset "$DATASET" --parallel none
+        ;;
+    quality)
+        measure 540 quality quality --dataset "$DATASET" --model "${MINILM:?}" --limit 500
+        ;;
+    # The recipe's time on one card, and both kinds of training for quality on the other.
+    recipe-and-quality)
+        beside measure 400 recipe_time recipe --dataset "$DATASET" --parallel none -- \
+            measure 400 quality quality --dataset "$DATASET" --model "${MINILM:?}" --limit 370 --cards 1 1
+        ;;
+    *)
+        echo "no group $group" >&2
+        exit 2
+        ;;
+    esac
+done
+echo "== done $(date +%T)"

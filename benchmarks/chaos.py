@@ -1,0 +1,100 @@
+"""Hundreds of real runs under faults drawn from seeds; the table of what happened is printed and kept.
+
+Each schedule is a job of real agents and trainers on this machine that must end as the uninterrupted run does
+(tests/chaos/check.py says what is compared). Processes start with their imports done unless `--execute` is given, so
+recovery times here leave out the start of the interpreter; benchmarks/recovery.py has it in.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.circumstances import circumstances
+from benchmarks.small_run import write_data, write_model
+from tests.chaos.laboratory import Laboratory
+from tests.chaos.schedule import draw
+
+_HEAD = """| fault | times | in schedules that failed | recoveries | seconds to the next step, median (most) |
+|---|---|---|---|---|"""
+
+
+def run_one(laboratory: Laboratory, seed: int) -> dict[str, Any]:
+    """Return what the schedule of a seed came to."""
+    schedule = draw(seed)
+    result: dict[str, Any] = {"measurement": "chaos", "seed": seed, "schedule": asdict(schedule), "failure": None}
+    began = time.monotonic()
+    try:
+        result |= laboratory.run(schedule).to_dict()
+    except AssertionError as error:
+        # What failed is a result; its files stay for whoever looks into it.
+        result["failure"] = str(error)[:4000]
+    return result | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Return the table of faults in Markdown."""
+    counts: dict[str, int] = defaultdict(int)
+    failures: dict[str, int] = defaultdict(int)
+    recoveries: dict[str, list[float]] = defaultdict(list)
+    for result in results:
+        for event in result["schedule"]["events"]:
+            counts[event["kind"]] += 1
+            failures[event["kind"]] += result["failure"] is not None
+        for kind, seconds in result.get("recovery_s", []):
+            recoveries[kind].append(seconds)
+    lines = []
+    for kind, count in sorted(counts.items()):
+        seconds = recoveries[kind]
+        shown = f"{median(seconds):.1f} ({max(seconds):.1f})" if seconds else "-"
+        lines.append(f"| `{kind}` | {count} | {failures[kind]} | {len(seconds)} | {shown} |")
+    failed = sum(result["failure"] is not None for result in results)
+    return "\n".join([f"{len(results)} schedules, {failed} failed\n", _HEAD, *lines])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run schedules, print the table, keep it; returns 1 if one failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0, help="of the first schedule; the next one's is one more")
+    parser.add_argument("--for-s", type=float, help="begin no schedule after so many seconds")
+    parser.add_argument("--execute", action="store_true", help="every process with an interpreter of its own")
+    parser.add_argument("--folder", type=Path, help="for the files of schedules that fail")
+    parser.add_argument("--results", type=Path)
+    options = parser.parse_args(argv)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.folder))
+    facts = circumstances("benchmarks.chaos")
+    began = time.monotonic()
+    laboratory = Laboratory(
+        folder, write_model(folder / "model"), write_data(folder / "data"), is_forked=not options.execute
+    )
+    results: list[dict[str, Any]] = []
+    try:
+        for seed in range(options.seed, options.seed + options.schedules):
+            if options.for_s is not None and time.monotonic() - began > options.for_s:
+                break
+            result = run_one(laboratory, seed)
+            results.append(result | facts)
+            state = "FAILED" if result["failure"] else "whole"
+            kinds = " ".join(event["kind"] for event in result["schedule"]["events"])
+            print(f"seed {seed}: {state} in {result['seconds']} s: {kinds}", flush=True)
+            if options.results is not None:
+                options.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    finally:
+        laboratory.close()
+    print(table(results))
+    if any(result["failure"] for result in results):
+        print(f"files of what failed: {folder}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

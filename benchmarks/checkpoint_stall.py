@@ -1,0 +1,155 @@
+"""How long a save stops the steps, and what saves at an interval add to their time; one process, or under torchrun."""
+
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.ours import Loop
+from benchmarks.setting import Data, facts, model_name, parser, write
+from elasticqa.checkpoint import Checkpointer
+from elasticqa.config import TrainConfig
+from elasticqa.engine import Engine
+from elasticqa.manifest import Manifest
+from elasticqa.saving import Committed
+from elasticqa.topology import Topology
+
+
+class Saver:
+    """Saves the state of an engine and keeps the times of each save."""
+
+    def __init__(self, engine: Engine, checkpointer: Checkpointer) -> None:
+        self._engine, self._checkpointer = engine, checkpointer
+        self._number = 0
+        self.stalls_s: list[float] = []
+        self.saves_s: list[float] = []
+        self.num_bytes = 0
+
+    def prepare(self) -> None:
+        """Do what the trainer does in its first step."""
+        self._checkpointer.prepare(self._engine.model, self._engine.optimizer, self._extra())
+
+    def start(self) -> None:
+        """Begin to save as the trainer does, once the steps so far are computed."""
+        synchronize()
+        self._number += 1
+        began = time.perf_counter()
+        manifest = Manifest(self._number, {}, {})
+        self._checkpointer.start(manifest, self._engine.model, self._engine.optimizer, self._extra(), self._note)
+        self.stalls_s.append(time.perf_counter() - began)
+
+    def finish(self) -> None:
+        """Wait for the save."""
+        self._checkpointer.finish()
+
+    def _extra(self) -> dict[str, Any]:
+        return {"updater": self._engine.updater.state_dict()}
+
+    def _note(self, committed: Committed) -> None:
+        self.saves_s.append(committed.save_time_s)
+        self.num_bytes = committed.manifest.num_bytes
+
+
+def synchronize() -> None:
+    """Wait for the device."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def seconds(loop: Loop, num_steps: int, saver: Saver | None) -> float:
+    """Return the time of so many steps, with a save at their beginning if there is a saver."""
+    synchronize()
+    began = time.perf_counter()
+    if saver is not None:
+        saver.start()
+    for _ in range(num_steps):
+        loop.step()
+    synchronize()
+    return time.perf_counter() - began
+
+
+def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, repeats: int) -> dict[str, Any]:
+    """Return what saves cost; every rank must call this.
+
+    Args:
+        loop: warmed up.
+        saver: of the loop's engine.
+        num_saves: of which stalls are taken; each has a twentieth of the interval to overlap with.
+        every: steps between two saves, for the inflation.
+        repeats: of the interval with and without a save, in turns.
+    """
+    loop.step()
+    saver.prepare()
+    for _ in range(num_saves):
+        seconds(loop, max(1, every // 20), saver)
+        saver.finish()
+    stalls = sorted(saver.stalls_s)
+    plain: list[float] = []
+    saving: list[float] = []
+    for _ in range(repeats):
+        plain.append(seconds(loop, every, None))
+        saving.append(seconds(loop, every, saver))
+        saver.finish()
+    return {
+        "stall_p50_ms": 1e3 * statistics.median(stalls),
+        "stall_p95_ms": 1e3 * stalls[min(len(stalls) - 1, int(0.95 * len(stalls)))],
+        "stall_max_ms": 1e3 * stalls[-1],
+        "stalls_ms": [1e3 * stall for stall in saver.stalls_s],
+        "save_time_s": saver.saves_s,
+        "bytes": saver.num_bytes,
+        "every": every,
+        "seconds_without": plain,
+        "seconds_with": saving,
+        "inflation_percent": 100 * (statistics.median(saving) / statistics.median(plain) - 1),
+    }
+
+
+def main() -> None:
+    """Measure and write the result."""
+    options = parser(__doc__ or "")
+    options.add_argument("--model", default="bert-base")
+    options.add_argument("--parallel", choices=("none", "ddp", "fsdp"), default="none")
+    options.add_argument("--batch-size", type=int, default=24, help="features of a step over all ranks")
+    options.add_argument("--saves", type=int, default=20)
+    options.add_argument("--every", type=int, default=1000, help="steps between two saves")
+    options.add_argument("--repeats", type=int, default=2)
+    options.add_argument("--directory", type=Path, help="to save in; default: where temporary files go")
+    given = options.parse_args()
+    topology = Topology.from_env()
+    per_rank = -(-given.batch_size // topology.world_size)
+    config = TrainConfig(
+        model=given.model,
+        parallel=given.parallel,
+        global_batch_size=given.batch_size,
+        micro_batch_size=per_rank if topology.world_size == 1 else 2 * per_rank,
+    )
+    with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
+        loop = Loop(config, Data.of(given).features(), topology, given.model, stack)
+        loop.warm_up()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=given.directory)))
+        folder = topology.broadcast(folder)
+        checkpointer = Checkpointer(folder, topology, keep=2)
+        stack.callback(checkpointer.close)
+        saver = Saver(loop.engine, checkpointer)
+        found = measure(loop, saver, num_saves=given.saves, every=given.every, repeats=given.repeats)
+        if topology.is_main:
+            row = {"what": "stall", "parallel": given.parallel, "model": model_name(given.model)}
+            row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size, **found, **facts()}
+            write(given.results, [row])
+            print(
+                f"{given.parallel} x {topology.world_size}: stall p50 {row['stall_p50_ms']:.1f} ms, p95 "
+                f"{row['stall_p95_ms']:.1f} ms, max {row['stall_max_ms']:.1f} ms; whole save "
+                f"{statistics.median(row['save_time_s']):.2f} s, {row['bytes'] / 2**20:.0f} MiB; every {given.every} "
+                f"steps +{row['inflation_percent']:.2f}%",
+                flush=True,
+            )
+        topology.barrier()
+
+
+if __name__ == "__main__":
+    main()

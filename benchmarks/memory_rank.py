@@ -1,0 +1,126 @@
+"""One rank of `memory`: steps at batches that grow, until one does not fit. Started by `memory` only."""
+
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+
+from benchmarks.setting import MAX_LENGTH, Data, build_model, card
+from elasticqa.attention import PACKED
+from elasticqa.batching import Extent, StepPlan
+from elasticqa.build import build_engine
+from elasticqa.config import TrainConfig, batch_plan
+from elasticqa.engine import Engine
+from elasticqa.errors import DoesNotFitError
+from elasticqa.model import ModelSpec, QuestionAnswerer, recompute_layers
+from elasticqa.parallel import local_parameter_bytes
+from elasticqa.squad.features import Features
+from elasticqa.topology import Topology
+
+STEPS = 2
+EXIT_NO_MEMORY = 3
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to try."""
+
+    data: Data
+    model: str
+    parallel: str
+    recomputes: bool
+    batches: list[int]
+    """Features a rank, rising."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A batch that fits a rank, and what it took."""
+
+    batch: int
+    peak_memory_bytes: int | None
+    peak_reserved_bytes: int | None
+    local_parameter_bytes: int
+    parameter_bytes: int
+    card: str
+
+
+def main() -> None:
+    """Try batch after batch and tell each that fits."""
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    try:
+        ask: Ask = connection.recv()
+    except EOFError:
+        return
+    topology = Topology.from_env()
+    with topology.process_group(timedelta(minutes=2)), ExitStack() as stack:
+        features = ask.data.features()
+        torch.manual_seed(0)
+        with torch.device(topology.device):
+            bare = build_model(ask.model, 0, attn_implementation=PACKED)
+        if ask.recomputes:
+            recompute_layers(bare)
+        answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, "auto"))
+        whole = sum(parameter.numel() * parameter.element_size() for parameter in answerer.parameters())
+        engine = _engine(ask, topology, features, answerer, stack)
+        engine.prime(0)
+        longest = int(np.argmax(features.lengths))
+        for batch in ask.batches:
+            try:
+                for step in range(STEPS):
+                    engine.run(_plan(step, batch, longest, features, topology.world_size), 1e-5, wants_stop=False)
+                _synchronize()
+            except (torch.OutOfMemoryError, DoesNotFitError) as error:
+                print(error, flush=True)
+                # To leave the process group in order, the other ranks would have to come along.
+                os._exit(EXIT_NO_MEMORY)
+            connection.send(Fit(batch, *_peaks(), local_parameter_bytes(engine.model), whole, card()))
+
+
+def _engine(ask: Ask, topology: Topology, features: Features, answerer: QuestionAnswerer, stack: ExitStack) -> Engine:
+    most = max(ask.batches)
+    config = TrainConfig(
+        parallel=cast("Literal['ddp', 'fsdp']", ask.parallel),
+        global_batch_size=most * topology.world_size,
+        micro_batch_size=most,
+        max_length=MAX_LENGTH,
+        activation_checkpointing=ask.recomputes,
+        # The same for all four: a capture cannot recompute, and compiled code keeps other tensors.
+        compile=False,
+        cuda_graphs=False,
+        # Memory is what is asked for.
+        reshard=ask.parallel == "fsdp" or None,
+    )
+    plan = batch_plan(config, len(features), topology.world_size)
+    return build_engine(config, topology, plan=plan, features=features, answerer=answerer, stack=stack)
+
+
+def _plan(step: int, batch: int, index: int, features: Features, world_size: int) -> StepPlan:
+    """Return a step in which every rank feeds one feature so many times."""
+    tokens = batch * int(features.lengths[index])
+    return StepPlan(
+        step=step,
+        epoch=0,
+        micro_batches=[np.full(batch, index, dtype=np.int64)],
+        num_features=batch * world_size,
+        num_tokens=tokens * world_size,
+        max_share_tokens=tokens,
+        largest=Extent(batch, tokens, tokens),
+    )
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _peaks() -> tuple[int | None, int | None]:
+    if not torch.cuda.is_available():
+        return None, None
+    return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()

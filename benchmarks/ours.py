@@ -1,0 +1,146 @@
+"""Training steps of elasticqa as its trainer takes them: planning, packing, the step, its figures read late."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import cycle
+from typing import Any
+
+import torch
+
+from benchmarks.rounds import Case
+from benchmarks.setting import MAX_LENGTH, build_model
+from benchmarks.variant import Worker
+from elasticqa.attention import PACKED
+from elasticqa.batching import StepPlan, StepPlanner
+from elasticqa.build import build_engine
+from elasticqa.capture import CapturedEngine
+from elasticqa.config import TrainConfig, batch_plan
+from elasticqa.engine import Engine
+from elasticqa.model import ModelSpec, QuestionAnswerer
+from elasticqa.optim import learning_rate_at
+from elasticqa.squad.features import Features
+from elasticqa.topology import Topology
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "elasticqa": {},
+    "elasticqa_eager": {"compile": False, "cuda_graphs": False},
+    "elasticqa_captured": {"compile": False, "kernels": False},
+    "elasticqa_compiled": {"kernels": False},
+    "elasticqa_ddp": {"parallel": "ddp"},
+    "elasticqa_fsdp": {"parallel": "fsdp"},
+}
+"""Variant -> what differs from the defaults; `elasticqa` is what a user gets without a flag."""
+HORIZON = 2_000
+"""Steps whose sizes are captured before anything is measured."""
+LAG = 2
+"""Steps after which the trainer reads figures."""
+
+
+def config_of(case: Case) -> TrainConfig:
+    """Return the config of a variant."""
+    changes = VARIANTS[case.variant]
+    per_rank = -(-case.global_batch_size // case.world_size)
+    return TrainConfig(
+        model=case.model,
+        global_batch_size=case.global_batch_size,
+        # The largest share may have some features more than the mean.
+        micro_batch_size=per_rank if case.world_size == 1 else 2 * per_rank,
+        learning_rate=4e-5,
+        epochs=2,
+        max_length=MAX_LENGTH,
+        **{"parallel": "none", **changes},
+    )
+
+
+def run(case: Case, worker: Worker) -> None:
+    """Take steps until told to stop."""
+    # Compiled code is kept between runs, as it is for a user.
+    os.environ.setdefault("ELASTICQA_HOME", os.fspath(case.data.cache / "home"))
+    topology = Topology.from_env()
+    with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
+        loop = Loop(config_of(case), case.data.features(), topology, case.model, stack)
+        loop.warm_up()
+        for _ in worker:
+            loop.step()
+
+
+class Loop:
+    """An engine and the steps that it takes, over and over again those of the first epoch that are full."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        features: Features,
+        topology: Topology,
+        model: str,
+        stack: ExitStack,
+        **more: Any,
+    ) -> None:
+        """Build an engine, with ``more`` changed in the model's configuration; every rank must call this."""
+        self._config = config
+        # As the trainer does: on a CPU there is nobody else to do it meanwhile.
+        self._is_ahead = topology.device.type == "cuda"
+        self._plan = batch_plan(config, len(features), topology.world_size)
+        bare = build_model(model, config.seed, attn_implementation=PACKED, **more)
+        answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, config.attention))
+        self.engine: Engine = build_engine(
+            config, topology, plan=self._plan, features=features, answerer=answerer, stack=stack
+        )
+        stack.callback(self.engine.close)
+        self._planner = StepPlanner(
+            self._plan,
+            features.lengths,
+            seed=config.seed,
+            rank=topology.rank,
+            world_size=topology.world_size,
+            micro_batch_size=config.micro_batch_size,
+        )
+        self._num_full = max(1, len(features) // self._plan.global_batch_size)
+        self._steps: Iterator[int] = cycle(range(self._num_full))
+        self._pending: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
+        self.losses: list[float] = []
+
+    def warm_up(self) -> None:
+        """Take one step of each size that comes, so that those that count compile and capture nothing."""
+        self.engine.prime(0)
+        if isinstance(self.engine, CapturedEngine):
+            sizes = set()
+            for step in range(min(HORIZON, self._num_full)):
+                plan = self._planner.step_plan(step)
+                if (size := self.engine.num_tokens(plan)) not in sizes:
+                    self.engine.run(plan, 0.0, wants_stop=False)
+                    sizes.add(size)
+        if self._is_ahead:
+            self.engine.look_ahead(self._planner)
+
+    def step(self) -> None:
+        """Take one step; every rank must call this."""
+        plan: StepPlan = self._planner.step_plan(next(self._steps))
+        rate = learning_rate_at(plan.step, self._plan.num_steps, self._config)
+        figures = self.engine.run(plan, rate, wants_stop=False).figures
+        if figures.device.type == "cpu":
+            self.losses.append(float(figures[0]))
+            return
+        on_host = torch.empty(figures.shape, pin_memory=True).copy_(figures, non_blocking=True)
+        is_copied = torch.cuda.Event()
+        is_copied.record()
+        self._pending.append((on_host, is_copied))
+        self._read(LAG)
+
+    def skip(self, num_steps: int) -> None:
+        """Leave steps out that were taken before a checkpoint."""
+        for _ in range(num_steps):
+            next(self._steps)
+
+    def read_all(self) -> None:
+        """Read the losses of the steps that are still on the way."""
+        self._read(0)
+
+    def _read(self, lag: int) -> None:
+        while len(self._pending) > lag:
+            on_host, is_copied = self._pending.popleft()
+            is_copied.synchronize()
+            self.losses.append(float(on_host[0]))

@@ -1,0 +1,154 @@
+"""Who left an attempt and why: noted by whoever sees it, and the last line of an attempt that could not write its own.
+
+A process that is killed says nothing any more. Its agent knows the signal, its peers know that it went away; the next
+attempt, or the agent when there is none, makes the `end` line of it.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+AGENT_DIRECTORY_VARIABLE = "ELASTICQA_AGENT_DIRECTORY"
+"""Where the workers of a node tell their agent which attempt they are."""
+
+_ATTEMPT = "attempt.json"
+_LONGEST_LINE = 1 << 18
+
+CERTAINTY = ("changed", "ended", "gone", "silent", "failed", "killed")
+"""Kinds of departures: a later one says more of the cause. ``changed`` is no loss: a node joins, or leaves as asked."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """What happened to a rank or a node.
+
+    Attributes:
+        kind: one of ``CERTAINTY``.
+        who: ``rank 1 on host-b`` or ``node 1 on host-b``.
+        what: the rest of the sentence.
+        t: Unix seconds when it was seen.
+    """
+
+    kind: str
+    who: str
+    what: str
+    t: float
+
+    def __str__(self) -> str:
+        return f"{self.who} {self.what}"
+
+
+def departure(kind: str, who: str, what: str) -> Departure:
+    """Return a departure of now."""
+    assert kind in CERTAINTY
+    return Departure(kind, who, what, time.time())
+
+
+def note(directory: Path, attempt: int, writer: str, departures: Iterable[Departure]) -> None:
+    """Keep what one process knows of departures; what it noted before is kept as well.
+
+    Nothing is raised where it cannot be written: whoever notes is about to end a process.
+    """
+    path = directory / "departures" / f"attempt-{attempt:04d}-{writer}.json"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        unfinished = path.with_suffix(".partial")
+        known = [*_read(path), *departures]
+        unfinished.write_text(json.dumps([asdict(item) for item in known]), encoding="utf-8")
+        unfinished.rename(path)
+    except OSError:
+        return
+
+
+def known_departures(directory: Path, attempt: int) -> list[Departure]:
+    """Return what has been noted of an attempt, the surest cause first, and of equal ones the earliest."""
+    paths = (directory / "departures").glob(f"attempt-{attempt:04d}-*.json")
+    found = [item for path in paths for item in _read(path)]
+    return sorted(found, key=lambda item: (-CERTAINTY.index(item.kind), item.t))
+
+
+def _read(path: Path) -> list[Departure]:
+    try:
+        items = json.loads(path.read_text(encoding="utf-8"))
+        found = [Departure(**item) for item in items]
+    except (OSError, ValueError, TypeError, RecursionError):
+        return []
+    return [item for item in found if item.kind in CERTAINTY]
+
+
+LEAVES = "leaves"
+
+
+def changes(directory: Path, attempt: int, num_nodes: int) -> str:
+    """Return which changes of the membership are known, as ``: node 1 on host-b leaves``; empty without any.
+
+    Args:
+        directory: of the run.
+        attempt: that was asked to stop.
+        num_nodes: of the attempt; where all of them leave, the job ends and no membership changes.
+    """
+    told = [item for item in known_departures(directory, attempt) if item.kind == "changed"]
+    leaving = {item.who for item in told if item.what == LEAVES}
+    sentences = dict.fromkeys(str(item) for item in told if item.what != LEAVES or len(leaving) < num_nodes)
+    return ": " + "; ".join(sentences) if sentences else ""
+
+
+def tell_agent(directory: Path, attempt: int) -> None:
+    """Tell the agent of this node, if there is one, which attempt its workers are."""
+    folder = os.environ.get(AGENT_DIRECTORY_VARIABLE)
+    if folder and Path(folder).is_dir():
+        fields = {"directory": os.fspath(directory.absolute()), "attempt": attempt}
+        (Path(folder) / _ATTEMPT).write_text(json.dumps(fields), encoding="utf-8")
+
+
+def attempt_of_workers(folder: Path) -> tuple[Path, int] | None:
+    """Return the run directory and number of the attempt that the workers of an agent have told, if they have."""
+    try:
+        fields = json.loads((folder / _ATTEMPT).read_text(encoding="utf-8"))
+        return Path(fields["directory"]), int(fields["attempt"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def forget_attempt(folder: Path) -> None:
+    """Forget what the workers of an agent told: new ones are about to start."""
+    (folder / _ATTEMPT).unlink(missing_ok=True)
+
+
+def end_attempt(directory: Path, attempt: int) -> None:
+    """Write the `end` line of an attempt that is over and could not write it, where the cause is known.
+
+    Call it while holding the run: nobody may write to that journal any more. Its time is that of the last line before.
+    """
+    lost = [item for item in known_departures(directory, attempt) if item.kind != "changed"]
+    if not lost:
+        return
+    path = directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl"
+    try:
+        with path.open("rb+") as file:
+            file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
+            tail = file.read()
+            lines = [line for line in map(_line, tail.split(b"\n")) if line is not None]
+            if not lines or any(line.get("kind") == "end" for line in lines):
+                return
+            last = lines[-1]
+            end = {"n": last["n"] + 1, "t": last["t"], "kind": "end", "status": "failed", "reason": str(lost[0])}
+            # What is torn stays, as a line of its own: files only grow.
+            file.write((b"" if tail.endswith(b"\n") else b"\n") + json.dumps(end).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return
+
+
+def _line(raw: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    is_whole = isinstance(line, dict) and isinstance(line.get("n"), int) and isinstance(line.get("t"), int | float)
+    return line if is_whole else None

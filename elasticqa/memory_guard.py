@@ -1,0 +1,62 @@
+"""Whether a micro-batch fits into the memory: found out so that all ranks learn of it, and none waits for another."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from elasticqa.batching import Extent
+from elasticqa.errors import DoesNotFitError
+from elasticqa.topology import Topology
+
+T = TypeVar("T")
+
+
+class MemoryGuard:
+    """Tries what may not fit, on all ranks alike.
+
+    A rank that runs out of memory in the middle of an exchange leaves the others waiting in it. So a micro-batch that
+    needs more than any before it is computed without exchange first; all ranks know which one that is.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._known = Extent(0, 0, 0)
+
+    def knows(self, extent: Extent) -> bool:
+        """Whether as much has fitted before."""
+        return self._known.covers(extent)
+
+    def attempt(self, work: Callable[[], T], extent: Extent) -> T:
+        """Return what the work gives; every rank must call this.
+
+        Args:
+            work: in which ranks exchange nothing.
+            extent: of its largest micro-batch on any rank.
+
+        Raises:
+            DoesNotFitError: on every rank, when one has run out of memory.
+        """
+        results: list[T] = []
+        try:
+            results.append(work())
+        except torch.OutOfMemoryError:
+            # Freed below: as long as the error lives, so do the tensors of its frames.
+            is_short = True
+        else:
+            is_short = False
+        if self._is_any(is_short):
+            results.clear()
+            if self._topology.device.type == "cuda":
+                torch.cuda.empty_cache()
+            raise DoesNotFitError(extent.num_features, extent.num_tokens, self._topology.device)
+        self._known = self._known.union(extent)
+        return results[0]
+
+    def _is_any(self, is_short: bool) -> bool:
+        """Whether it is so on any rank; ranks wait for one another here."""
+        if not self._topology.is_distributed:
+            return is_short
+        count = torch.full((), float(is_short), device=self._topology.device)
+        self._topology.sum_in_place(count)
+        return bool(count > 0)

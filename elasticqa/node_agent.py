@@ -1,0 +1,174 @@
+"""The agent of a node: what it adds to torch's, so that a loss is short and the record says who left and why."""
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing.api import SubprocessContext
+from torch.distributed.elastic.rendezvous.api import RendezvousError
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, _RendezvousExitOp
+
+from elasticqa.departures import LEAVES, Departure, attempt_of_workers, departure, forget_attempt, note
+from elasticqa.stacks import PEER_LOST
+from elasticqa.store_watch import StoreWatch
+
+SHUTDOWN_TIMEOUT_S = 60
+"""Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
+EXIT_BARRIER_TIMEOUT_S = 120
+"""For agents whose workers are done, until those of rank 0 are, which bring the database up to date."""
+EXIT_ASKED_TO_STOP = 143
+"""As the trainer's own end after a signal: 128 + SIGTERM. torchrun would end with 1, as after a failure."""
+EXIT_PEER_LOST = 75
+"""Of a worker that ended because of another."""
+_LAST_SECONDS_S = 10.0
+
+
+class NodeAgent(LocalElasticAgent):
+    """Starts, watches and stops the workers of this node."""
+
+    def __init__(self, *arguments: Any, folder: Path, store_watch: StoreWatch | None, **options: Any) -> None:
+        """Take what torch's launcher gives.
+
+        Args:
+            arguments: of torch's agent.
+            folder: where the workers tell which attempt they are.
+            store_watch: of the rendezvous store, where another node may host it.
+            options: of torch's agent.
+        """
+        super().__init__(*arguments, **{**options, "exit_barrier_timeout": EXIT_BARRIER_TIMEOUT_S})
+        self._folder = folder
+        self._store_watch = store_watch
+
+    @property
+    def name(self) -> str:
+        """Of this node, as the record has it."""
+        return f"node {self._worker_group.group_rank} on {socket.gethostname()}"
+
+    def note(self, kind: str, what: str) -> None:
+        """Note what happens to this node."""
+        self._note([departure(kind, self.name, what)])
+
+    def _note(self, departures: list[Departure]) -> None:
+        attempt = attempt_of_workers(self._folder)
+        if attempt is not None and departures:
+            note(*attempt, f"node-{self._worker_group.group_rank or 0:05d}", departures)
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        forget_attempt(self._folder)
+        if self._store_watch is not None:
+            self._store_watch.start()
+        workers: dict[int, Any] = super()._start_workers(worker_group)
+        return workers
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        # Torch's own look at a dead worker waits until the others have ended, and they wait for what is known of it.
+        self._note_ends(worker_group)
+        result: RunResult = super()._monitor_workers(worker_group)
+        codes = {failure.exitcode for failure in result.failures.values()}
+        if self._store_watch is not None and codes == {EXIT_ASKED_TO_STOP}:
+            # Another node was the first to ask: the membership changes, which is no failure.
+            self._remaining_restarts += 1
+        return result
+
+    def _note_ends(self, worker_group: WorkerGroup) -> None:
+        """Note how workers ended that have, if any failed, and let those that are stopped end too."""
+        assert isinstance(self._pcontext, SubprocessContext)
+        found = []
+        for local_rank, handler in self._pcontext.subprocess_handlers.items():
+            code = handler.proc.poll()
+            if code:
+                rank = worker_group.workers[local_rank].global_rank
+                found.append(_departure_of(rank, socket.gethostname(), code))
+        if found:
+            self._note([item for item in found if item is not None])
+            self._resume_stopped()
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        if worker_group.state == WorkerState.HEALTHY:
+            self.note("changed", "finds a node that waits to join")
+        self._close(signal.SIGTERM, SHUTDOWN_TIMEOUT_S)
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = SHUTDOWN_TIMEOUT_S) -> None:
+        is_leaving = bool(self.living_workers())
+        if is_leaving:
+            self.note("changed", LEAVES)
+        self._close(death_sig, max(timeout, SHUTDOWN_TIMEOUT_S))
+        if is_leaving:
+            self._leave_rendezvous()
+
+    def _leave_rendezvous(self) -> None:
+        """Tell the other nodes that this one is gone: they would wait for its missing signs of life."""
+        handler = self._worker_group.spec.rdzv_handler
+        assert isinstance(handler, DynamicRendezvousHandler)
+        handler._stop_heartbeats()
+        try:
+            handler._op_executor.run(_RendezvousExitOp(), time.monotonic() + _LAST_SECONDS_S)
+        except RendezvousError:
+            return  # the store is gone, and with it whoever would wait
+
+    def _close(self, death_sig: signal.Signals, timeout_s: int) -> None:
+        if self._pcontext is not None:
+            self._resume_stopped()
+            self._pcontext.close(death_sig, timeout_s)
+
+    def _resume_stopped(self) -> None:
+        """Let workers run that are stopped: they would not end before SIGKILL, and never say where they stood."""
+        for process in self.living_workers():
+            _send(process, signal.SIGCONT)
+
+    def living_workers(self) -> list[psutil.Process]:
+        """Return the processes of the workers that have not ended."""
+        pids = self._pcontext.pids().values() if self._pcontext is not None else []
+        found = []
+        for pid in pids:
+            try:
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def end_workers(self) -> None:
+        """Have the workers end in seconds; whatever the main thread of the agent waits for."""
+        processes = self.living_workers()
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            for process in processes:
+                _send(process, number)
+        until = time.monotonic() + _LAST_SECONDS_S
+        while self.living_workers() and time.monotonic() < until:
+            time.sleep(0.1)
+        for process in self.living_workers():
+            _send(process, signal.SIGKILL)
+
+
+def _departure_of(rank: int, host: str, exit_code: int) -> Departure | None:
+    """Return what the exit status of a worker says; None where others say more."""
+    who = f"rank {rank} on {host}"
+    if exit_code == -PEER_LOST:
+        return departure("gone", who, "was told that a node of the job is lost")
+    if exit_code < 0:
+        return departure("killed", who, f"was killed by {_name(-exit_code)}")
+    if exit_code in (EXIT_ASKED_TO_STOP, EXIT_PEER_LOST):
+        return None
+    return departure("ended", who, f"ended with status {exit_code}")
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return

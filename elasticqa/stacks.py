@@ -1,0 +1,61 @@
+"""Where the threads of a rank stand, kept in the run directory when its attempt ends badly."""
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+PEER_LOST = signal.SIGUSR2
+"""Sent to all processes of a job when one of its nodes is gone; a worker dies of it."""
+
+
+class StackFile:
+    """The stacks of one rank in one attempt; a file without any is removed."""
+
+    def __init__(self, run_dir: Path, attempt: int, rank: int) -> None:
+        """Make the file, and have `PEER_LOST` write the stacks before the process dies of it."""
+        self.name = f"stacks/attempt-{attempt:04d}-rank-{rank:05d}.txt"
+        self._path = run_dir / self.name
+        self._path.parent.mkdir(exist_ok=True)
+        self._file = self._path.open("a", encoding="utf-8")
+        faulthandler.register(PEER_LOST, file=self._file, all_threads=True, chain=True)
+
+    def dump(self, why: str) -> None:
+        """Add the stacks of all threads."""
+        self._title(why)
+        faulthandler.dump_traceback(file=self._file, all_threads=True)
+        os.fsync(self._file.fileno())
+
+    def add_error(self, why: str, error: BaseException) -> None:
+        """Add the traceback of an error."""
+        self._title(why)
+        traceback.print_exception(error, file=self._file)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _title(self, why: str) -> None:
+        self._file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {why}\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        faulthandler.unregister(PEER_LOST)
+        is_empty = self._file.tell() == 0
+        self._file.close()
+        if is_empty:
+            self._path.unlink(missing_ok=True)
+
+
+def main_thread_place() -> tuple[object, str]:
+    """Return where the main thread stands: something to compare, and words for its innermost line."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    told = "an unknown place" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    places = []
+    while frame is not None:
+        places.append((id(frame), frame.f_lasti))
+        frame = frame.f_back
+    return tuple(places), told

@@ -1,0 +1,149 @@
+"""What must hold after any schedule, read from what the run has written."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.engine import create_engine_for
+from elasticqa.manifest import checkpoint_directories, read_manifest
+from elasticqa.resume import last_end
+from tests.chaos.schedule import NUM_STEPS
+from tests.record.rows import every_row, rebuilt
+
+_NUM_FEATURES, _STEPS_PER_EPOCH = 53, 8
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        lineage: step -> attempt whose update of that step is in the final weights.
+        losses: of the steps on the lineage.
+        fed: step -> ids that the ranks of its attempt took from their tensors, sorted.
+        world_sizes: of all attempts.
+        final_loss: as the last line says.
+    """
+
+    lineage: dict[int, int]
+    losses: dict[int, float]
+    fed: dict[int, list[int]]
+    world_sizes: dict[int, int]
+    final_loss: float
+
+    @classmethod
+    def of(cls, directory: Path) -> "Run":
+        """Return what a run directory says.
+
+        Raises:
+            AssertionError: the run is not finished, or its record has a hole.
+        """
+        end = last_end(directory)
+        assert end is not None, f"{directory} has no end"
+        assert (end["status"], end["step"]) == ("finished", NUM_STEPS)
+        journals = {number: journal_of(directory, number) for number in _attempts(directory)}
+        lineage = lineage_of(journals, NUM_STEPS)
+        steps = {number: {line["step"]: line["loss"] for line in lines["step"]} for number, lines in journals.items()}
+        fed = {number: _fed(directory, number) for number in set(lineage.values())}
+        return cls(
+            lineage=lineage,
+            losses={step: steps[attempt][step] for step, attempt in lineage.items()},
+            fed={step: sorted(fed[attempt][step]) for step, attempt in lineage.items()},
+            world_sizes={number: lines["attempt"][0]["world_size"] for number, lines in journals.items()},
+            final_loss=end["final_loss"],
+        )
+
+
+def _attempts(directory: Path) -> list[int]:
+    """Return the attempts that have written, in order; one that died before its first line has not."""
+    paths = sorted(directory.glob("journal/attempt-*-node-00000.jsonl"))
+    return [int(path.name.split("-")[1]) for path in paths if b"\n" in path.read_bytes()]
+
+
+def _whole_lines(path: Path) -> list[dict[str, Any]]:
+    content = path.read_bytes()
+    return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
+
+
+def journal_of(directory: Path, attempt: int) -> dict[str, list[dict[str, Any]]]:
+    """Return the whole lines of an attempt's journal on node 0, by kind; their numbers have no gap."""
+    result: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    lines = _whole_lines(directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl")
+    assert [line["n"] for line in lines] == list(range(1, len(lines) + 1)), f"attempt {attempt} has a gap"
+    for line in lines:
+        result[line["kind"]].append(line)
+    return result
+
+
+def _fed(directory: Path, attempt: int) -> dict[int, list[int]]:
+    result: dict[int, list[int]] = defaultdict(list)
+    for path in sorted(directory.glob(f"fed/attempt-{attempt:04d}-rank-*.jsonl")):
+        for line in _whole_lines(path):
+            result[line["step"]] += line["ids"]
+    return result
+
+
+def lineage_of(journals: dict[int, dict[str, list[dict[str, Any]]]], num_steps: int) -> dict[int, int]:
+    """Return step -> attempt whose update of that step is in the weights after the last step.
+
+    Walks back from the last attempt: what one began with was written by the newest one before that came so far.
+    """
+    starts = {number: lines["setup"][0]["start_step"] for number, lines in journals.items() if lines["setup"]}
+    reached = {number: max((line["step"] for line in journals[number]["step"]), default=0) for number in starts}
+    result: dict[int, int] = {}
+    step, attempt = num_steps, max(starts)
+    while step > 0:
+        start = starts[attempt]
+        result.update(dict.fromkeys(range(start + 1, step + 1), attempt))
+        step = start
+        earlier = [number for number in starts if number < attempt and starts[number] < step <= reached[number]]
+        assert earlier or step == 0, f"attempt {attempt} began at step {step}, which nobody has recorded"
+        attempt = max(earlier, default=0)
+    return result
+
+
+def check(home: Path, directory: Path, reference: Run, *, is_elastic: bool, scratch: Path) -> Run:
+    """Hold a run that has been hit by faults against one that has not.
+
+    Args:
+        home: of its record, whose database has been kept up to date on the way.
+        directory: of the run.
+        reference: the same run, uninterrupted.
+        is_elastic: the world size changed, so sums were made in another order.
+        scratch: where a second database is built.
+
+    Raises:
+        AssertionError: a promise is broken.
+    """
+    run = Run.of(directory)
+    assert sorted(run.lineage) == list(range(1, NUM_STEPS + 1))
+    assert run.fed == reference.fed
+    for epoch in range(NUM_STEPS // _STEPS_PER_EPOCH):
+        steps = range(epoch * _STEPS_PER_EPOCH + 1, (epoch + 1) * _STEPS_PER_EPOCH + 1)
+        assert sorted(feature for step in steps for feature in run.fed[step]) == list(range(_NUM_FEATURES))
+    if is_elastic:
+        assert run.losses == pytest.approx(reference.losses, abs=1e-4)
+        assert run.final_loss == pytest.approx(reference.final_loss, abs=1e-4)
+    else:
+        assert set(run.world_sizes.values()) == set(reference.world_sizes.values())
+        assert run.losses == reference.losses
+        assert run.final_loss == reference.final_loss
+    newest = checkpoint_directories(directory / "checkpoints")[0]
+    assert read_manifest(newest, verify=True).step == NUM_STEPS
+    check_database(home, scratch)
+    return run
+
+
+def check_database(home: Path, scratch: Path) -> None:
+    """Hold the database that followed the run against one that is built from the journals alone."""
+    engine = create_engine_for(f"sqlite:///{home / 'elasticqa.db'}")
+    try:
+        followed = every_row(engine)
+    finally:
+        engine.dispose()
+    scratch.mkdir(exist_ok=True)
+    assert followed == rebuilt(home / "runs", scratch)

@@ -1,0 +1,133 @@
+"""Which faults hit a run, and at which steps: drawn from a seed, so that a schedule that fails can be run again."""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "kill_worker",
+    "kill_agent",
+    "kill_node",
+    "terminate_worker",
+    "terminate_agent",
+    "stop_worker",
+    "pause_worker",
+    "join",
+    "leave",
+    "tear_checkpoint",
+    "flip_checkpoint",
+    "fill_disk",
+    "lock_database",
+    "remove_database",
+    "break_database",
+    "kill_ingest",
+]
+
+ENDS_ATTEMPT = frozenset(
+    {
+        "kill_worker",
+        "kill_agent",
+        "kill_node",
+        "terminate_worker",
+        "terminate_agent",
+        "stop_worker",
+        "join",
+        "leave",
+        "tear_checkpoint",
+        "flip_checkpoint",
+        "fill_disk",
+    }
+)
+"""After these the run goes on in another attempt; after the others nothing of the training may change."""
+
+NUM_STEPS = 96
+"""Of 12 epochs of 53 features, 7 a step: 8 steps an epoch, and 4 features in its last."""
+CHECKPOINT_EVERY = 10
+
+
+@dataclass(frozen=True)
+class Event:
+    """A fault.
+
+    Attributes:
+        kind: what happens.
+        at_step: the run has done so many steps, in an attempt that began after the fault before; 0: a worker exists.
+        node: counts the nodes of that moment, and begins anew after the last.
+        variant: of the fault, where it has several.
+    """
+
+    kind: Kind
+    at_step: int
+    node: int = 0
+    variant: int = 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A run and its faults.
+
+    Attributes:
+        name: of the schedule.
+        nnodes: as the launcher takes it.
+        first_nodes: agents that start the job.
+        events: in order.
+        parallel: strategy.
+    """
+
+    name: str
+    nnodes: str
+    first_nodes: int
+    events: tuple[Event, ...]
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the world may change its size; where it may not, everything must be equal bit for bit."""
+        return ":" in self.nnodes and len(set(self.nnodes.split(":"))) > 1
+
+
+_FIXED: tuple[Kind, ...] = (
+    "kill_worker",
+    "kill_agent",
+    "kill_node",
+    "terminate_worker",
+    "terminate_agent",
+    "stop_worker",
+    "pause_worker",
+    "tear_checkpoint",
+    "flip_checkpoint",
+    "fill_disk",
+    "lock_database",
+    "remove_database",
+    "break_database",
+    "kill_ingest",
+)
+_ELASTIC: tuple[Kind, ...] = (*_FIXED, "join", "leave", "join", "leave")
+_GAP = 20
+"""Steps between two faults: two checkpoints, and some steps that the second of them does not hold."""
+
+
+def draw(seed: int) -> Schedule:
+    """Return the schedule of a seed: one to four faults, on a world that stays or changes, by either strategy."""
+    chance = random.Random(seed)
+    is_elastic = chance.random() < 0.5
+    parallel: Literal["ddp", "fsdp"] = "fsdp" if chance.random() < 0.2 else "ddp"
+    events: list[Event] = []
+    step = chance.randrange(1, _GAP)
+    nodes = chance.choice((1, 2, 3)) if is_elastic else chance.choice((2, 2, 3))
+    first_nodes = nodes
+    for _ in range(chance.randrange(1, 5)):
+        kind = chance.choice(_ELASTIC if is_elastic else _FIXED)
+        # The last node that leaves is the end of the job, and the job has at most four.
+        if kind == "join" and nodes == 4:
+            kind = "leave"
+        if kind == "leave" and nodes == 1:
+            kind = "join"
+        if is_elastic:
+            nodes += {"join": 1, "leave": -1, "kill_agent": -1, "kill_node": -1, "terminate_agent": -1}.get(kind, 0)
+            nodes = nodes or first_nodes
+        is_at_start = bool(events) and kind.startswith(("kill", "terminate")) and chance.random() < 0.2
+        events.append(Event(kind, 0 if is_at_start else step, chance.randrange(4), chance.randrange(4)))
+        step += chance.randrange(_GAP // 2, _GAP + 1)
+    nnodes = "1:4" if is_elastic else f"{first_nodes}:{first_nodes}"
+    return Schedule(f"seed-{seed}", nnodes, first_nodes, tuple(events), parallel)

@@ -1,0 +1,89 @@
+"""The checks themselves: each breach that a schedule could cause is found in a record that has it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.check import Run, lineage_of
+from tests.chaos.schedule import NUM_STEPS
+
+Lines = list[dict[str, Any]]
+
+
+def write_lines(path: Path, lines: Lines) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+def journal(attempt: int, start: int, stop: int, *, is_last: bool) -> Lines:
+    kinds: Lines = [{"kind": "attempt", "attempt": attempt, "world_size": 1}, {"kind": "setup", "start_step": start}]
+    kinds += [{"kind": "step", "step": step, "loss": step / 8} for step in range(start + 1, stop + 1)]
+    if is_last:
+        kinds.append({"kind": "end", "status": "finished", "step": NUM_STEPS, "final_loss": 0.5})
+    return [{"n": number, **fields} for number, fields in enumerate(kinds, start=1)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Return a run of two attempts: the second began at the checkpoint of step 20, the first had done 27."""
+    for attempt, start, stop in ((1, 0, 27), (2, 20, NUM_STEPS)):
+        name = f"attempt-{attempt:04d}"
+        write_lines(tmp_path / f"journal/{name}-node-00000.jsonl", journal(attempt, start, stop, is_last=attempt == 2))
+        write_lines(
+            tmp_path / f"fed/{name}-rank-00000.jsonl",
+            [{"step": step, "ids": [step, 100 * attempt]} for step in range(start + 1, stop + 1)],
+        )
+    return tmp_path
+
+
+def test_steps_count_as_the_attempt_did_them_whose_update_was_kept(run: Path) -> None:
+    read = Run.of(run)
+    assert [read.lineage[step] for step in (1, 20, 21, 27, NUM_STEPS)] == [1, 1, 2, 2, 2]
+    assert read.fed[20] == [20, 100]
+    assert read.fed[21] == [21, 200]
+    assert (read.losses[21], read.final_loss) == (21 / 8, 0.5)
+
+
+def test_attempt_that_died_before_the_next_checkpoint_is_no_part_of_the_lineage() -> None:
+    journals = {
+        number: {"setup": [{"start_step": start}], "step": [{"step": step} for step in range(start + 1, stop + 1)]}
+        for number, (start, stop) in {1: (0, 12), 2: (10, 15), 3: (10, 24), 4: (20, 30)}.items()
+    }
+    lineage = lineage_of(journals, 30)
+    assert [lineage[step] for step in (10, 11, 15, 20, 21, 30)] == [1, 3, 3, 3, 4, 4]
+
+
+def without(path: str, found: Callable[[dict[str, Any]], bool]) -> Callable[[Path], None]:
+    def remove(run: Path) -> None:
+        lines = [json.loads(line) for line in (run / path).read_text().splitlines()]
+        assert any(map(found, lines))
+        write_lines(run / path, [line for line in lines if not found(line)])
+
+    return remove
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (without("journal/attempt-0002-node-00000.jsonl", lambda line: line["kind"] == "end"), "has no end"),
+        (without("journal/attempt-0001-node-00000.jsonl", lambda line: line.get("step") == 15), "has a gap"),
+        (
+            without("journal/attempt-0001-node-00000.jsonl", lambda line: line.get("step", 0) > 18),
+            "nobody has recorded",
+        ),
+    ],
+)
+def test_record_with_a_hole_is_refused(harm: Callable[[Path], None], message: str, run: Path) -> None:
+    harm(run)
+    with pytest.raises(AssertionError, match=message):
+        Run.of(run)
+
+
+def test_step_that_was_not_fed_or_fed_twice_shows_in_what_was_fed(run: Path) -> None:
+    before = Run.of(run).fed
+    path = run / "fed/attempt-0002-rank-00001.jsonl"
+    write_lines(path, [{"step": 40, "ids": [40]}])
+    assert Run.of(run).fed[40] == [40, 40, 200] != before[40]

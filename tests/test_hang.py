@@ -1,0 +1,215 @@
+"""Real agents and workers that are stopped, killed, join and leave: nobody waits for ever, and the record says why."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from elasticqa.agent import EXIT_STORE_LOST
+from tests import training
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.slow
+
+HOST = socket.gethostname()
+PATIENCE_S = 120.0
+"""For what must happen at all; nothing is judged by how long it takes."""
+
+
+class Job:
+    """The nodes of a job on this machine."""
+
+    def __init__(self, folder: Path, *flags: str, nnodes: str, nproc: int = 1, module: str = "") -> None:
+        self.home = folder / "home"
+        self.logs = folder
+        self.environ = training.environment(
+            self.home, ELASTICQA_RUN_ID="RUN", TORCHX_JOB_ID=f"local_cwd://torchx/{folder.name}-{os.getpid()}"
+        )
+        self.environ["ELASTICQA_PEER_TIMEOUT_S"] = "5"
+        launch = [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", "--max-restarts=2"]
+        self.command = [sys.executable, "-m", "elasticqa.launch", *launch, *flags]
+        if module:
+            options = ["--standalone", f"--nproc-per-node={nproc}", "--max-restarts=2"]
+            self.command = [sys.executable, "-m", "elasticqa.agent", *options, "-m", module, *flags]
+        self.nodes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Return the agent of a new node."""
+        with (self.logs / f"node-{len(self.nodes)}.log").open("wb") as log:
+            node = subprocess.Popen(self.command, cwd=REPOSITORY, env=self.environ, stdout=log, stderr=log)
+        self.nodes.append(node)
+        return node
+
+    def told(self) -> str:
+        """Return all that the nodes have printed."""
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self.logs.glob("node-*.log")))
+
+    @property
+    def directory(self) -> Path:
+        return self.home / "runs" / "RUN"
+
+    def lines(self, attempt: int) -> dict[str, list[dict[str, Any]]]:
+        """Return the journal of an attempt; empty before it has begun."""
+        try:
+            return training.journal(self.directory, attempt)
+        except FileNotFoundError:
+            return {}
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        """Return once the condition holds."""
+        until = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < until, self.told()
+            time.sleep(0.05)
+
+    def until_step(self, attempt: int, world_size: int) -> None:
+        """Return once an attempt of so many ranks has done some steps."""
+        self.until(lambda: len(self.lines(attempt).get("step", [])) > 3)
+        assert self.lines(attempt)["attempt"][0]["world_size"] == world_size
+
+    def worker(self, rank: int) -> psutil.Process:
+        """Return the living process of a rank."""
+        for node in self.nodes:
+            if node.poll() is None:
+                for process in psutil.Process(node.pid).children():
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        if process.environ().get("RANK") == str(rank):
+                            return process
+        raise AssertionError(self.told())
+
+    def end(self) -> None:
+        for node in self.nodes:
+            if node.poll() is None:
+                for process in psutil.Process(node.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+                node.kill()
+            node.wait()
+
+
+@pytest.fixture
+def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
+    """Return flags of a run that is far from its end when something happens to it."""
+    return [
+        "--recipe=demo", f"--model={tiny_model}", f"--dataset={tiny_squad}", "--max-length=160", "--doc-stride=32",
+        "--global-batch-size=7", "--log-every-s=0", "--no-eval-before", "--checkpoint-every-steps=20", "--epochs=1000",
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def running(job: Job) -> Iterator[Job]:
+    try:
+        job.start()
+        yield job
+    finally:
+        job.end()
+
+
+def steps_in_order(job: Job, attempts: int) -> None:
+    """Each attempt goes on after the last step that the one before saved."""
+    for attempt in range(2, attempts + 1):
+        saved = max(line["step"] for line in job.lines(attempt - 1)["checkpoint"])
+        assert min(training.losses(job.directory, attempt)) == saved + 1
+
+
+def stop(job: Job) -> None:
+    for node in job.nodes:
+        if node.poll() is None:
+            node.send_signal(signal.SIGTERM)
+            assert node.wait(PATIENCE_S) == 143, job.told()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_stopped_worker_is_noticed_and_the_group_starts_again(rank: int, flags: list[str], tmp_path: Path) -> None:
+    with running(Job(tmp_path, *flags, nnodes="1", nproc=2)) as job:
+        job.until(lambda: job.lines(1).get("checkpoint"))
+        job.worker(rank).send_signal(signal.SIGSTOP)
+        job.until_step(2, world_size=2)
+        stop(job)
+    steps_in_order(job, 2)
+    end = job.lines(1)["end"][0]
+    assert end["status"] == "failed"
+    assert end["reason"].startswith(f"rank {rank} on {HOST} was ")
+    stacks = {path.name: path.read_text() for path in (job.directory / "stacks").glob("attempt-0001-*")}
+    assert set(stacks) == {"attempt-0001-rank-00000.txt", "attempt-0001-rank-00001.txt"}
+    assert all(f"rank {rank} on {HOST} was " in text and "trainer.py" in text for text in stacks.values())
+    if rank == 1:
+        (event,) = (line for line in job.lines(1)["event"] if line["name"] == "peer_lost")
+        assert f"rank 1 on {HOST} was not heard of for" in event["message"]
+        assert event["data"]["rank"] == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_killed_worker_is_named_with_its_signal(rank: int, flags: list[str], tmp_path: Path) -> None:
+    with running(Job(tmp_path, *flags, nnodes="1", nproc=2)) as job:
+        job.until(lambda: job.lines(1).get("checkpoint"))
+        job.worker(rank).send_signal(signal.SIGKILL)
+        job.until_step(2, world_size=2)
+        stop(job)
+    steps_in_order(job, 2)
+    (end,) = job.lines(1)["end"]
+    assert (end["status"], end["reason"]) == ("failed", f"rank {rank} on {HOST} was killed by SIGKILL")
+    assert [line["n"] for lines in job.lines(1).values() for line in lines].count(end["n"]) == 1
+
+
+def test_evaluation_that_raises_on_one_rank_ends_the_attempt_with_its_error(flags: list[str], tmp_path: Path) -> None:
+    job = Job(tmp_path, *flags, "--max-steps=12", "--eval-every-steps=8", nnodes="", nproc=2,
+              module="tests.failing_evaluation")  # fmt: skip
+    with running(job):
+        assert job.nodes[0].wait(PATIENCE_S) == 0, job.told()
+    end = job.lines(1)["end"][0]
+    assert end["status"] == "failed"
+    assert end["reason"] == f"rank 1 on {HOST} failed: IndexError: span 7 is not in the context"
+    text = (job.directory / "stacks" / "attempt-0001-rank-00001.txt").read_text()
+    assert "Traceback" in text
+    assert "nor anywhere" in text
+    assert job.lines(2)["end"][0]["status"] == "finished"
+    assert job.lines(2)["setup"][0]["start_step"] == 8
+
+
+def test_node_joins_and_leaves_and_no_step_is_lost(flags: list[str], tmp_path: Path) -> None:
+    with running(Job(tmp_path, *flags, nnodes="1:2")) as job:
+        job.until_step(1, world_size=1)
+        joined = job.start()
+        job.until_step(2, world_size=2)
+        joined.send_signal(signal.SIGTERM)
+        assert joined.wait(PATIENCE_S) == 143
+        job.until_step(3, world_size=1)
+        stop(job)
+    ends = [job.lines(attempt)["end"][0] for attempt in (1, 2, 3)]
+    assert [end["status"] for end in ends] == ["preempted"] * 3
+    assert f"on {HOST} finds a node that waits to join" in ends[0]["reason"]
+    assert f"on {HOST} leaves" in ends[1]["reason"]
+    for attempt in (1, 2):
+        assert min(training.losses(job.directory, attempt + 1)) == ends[attempt - 1]["step"] + 1
+    assert job.lines(3)["attempt"][0]["restart_count"] == 0
+
+
+def test_killed_agent_takes_its_worker_along_and_a_new_node_takes_its_place(flags: list[str], tmp_path: Path) -> None:
+    with running(Job(tmp_path, *flags, nnodes="2")) as job:
+        # The first to listen hosts the store.
+        job.until(lambda: any(c.status == "LISTEN" for c in psutil.Process(job.nodes[0].pid).net_connections()))
+        lost = job.start()
+        job.until_step(1, world_size=2)
+        (worker,) = psutil.Process(lost.pid).children()
+        lost.kill()
+        job.until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
+        job.start()
+        job.until_step(2, world_size=2)
+        # The worker that lost its agent was asked to stop, and all saved together.
+        (end,) = job.lines(1)["end"]
+        assert end["status"] == "preempted"
+        assert min(training.losses(job.directory, 2)) == end["step"] + 1
+        job.nodes[0].kill()
+        assert job.nodes[-1].wait(PATIENCE_S) == EXIT_STORE_LOST, job.told()
+    assert "start the same command again on every node" in job.told()
+    assert job.lines(2)["end"][0]["status"] == "preempted"

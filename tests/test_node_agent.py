@@ -1,0 +1,34 @@
+"""What the exit status of a worker says of who left and why."""
+
+import signal
+
+import pytest
+
+from elasticqa import aftermath
+from elasticqa.node_agent import EXIT_ASKED_TO_STOP, EXIT_PEER_LOST, _departure_of
+from elasticqa.stacks import PEER_LOST
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "what"),
+    [
+        (-signal.SIGKILL, "killed", "was killed by SIGKILL"),
+        (-signal.SIGSEGV, "killed", "was killed by SIGSEGV"),
+        (-63, "killed", "was killed by signal 63"),
+        (-PEER_LOST, "gone", "was told that a node of the job is lost"),
+        (3, "ended", "ended with status 3"),
+    ],
+)
+def test_status_is_told_with_rank_and_host(code: int, kind: str, what: str) -> None:
+    found = _departure_of(4, "host-b", code)
+    assert found is not None
+    assert (found.kind, str(found)) == (kind, f"rank 4 on host-b {what}")
+
+
+@pytest.mark.parametrize("code", [EXIT_PEER_LOST, EXIT_ASKED_TO_STOP])
+def test_worker_that_ends_because_of_another_is_no_cause(code: int) -> None:
+    assert _departure_of(4, "host-b", code) is None
+
+
+def test_worker_and_agent_agree_on_the_statuses() -> None:
+    assert (aftermath.EXIT_PEER_LOST, aftermath.EXIT_PREEMPTED) == (EXIT_PEER_LOST, EXIT_ASKED_TO_STOP)
