@@ -11,7 +11,8 @@ from elasticqa.departures import Departure, departure, known_departures, note
 from elasticqa.journal import JournalError
 from elasticqa.stacks import StackFile
 from elasticqa.topology import Topology
-from elasticqa.watch import Verdict, Watch
+from elasticqa.verdict import Verdict
+from elasticqa.watch import Watch
 
 EXIT_PEER_LOST = 75
 """EX_TEMPFAIL: torchrun starts the group again."""

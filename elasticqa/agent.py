@@ -22,7 +22,7 @@ from elasticqa.resume import hold
 from elasticqa.signals import AGENT_PID_VARIABLE
 from elasticqa.stacks import PEER_LOST
 from elasticqa.store_watch import StoreWatch
-from elasticqa.watch import SILENCE_VARIABLE, silence_s
+from elasticqa.verdict import SILENCE_VARIABLE, silence_s
 
 EXIT_BAD_REQUEST = 2
 EXIT_STORE_LOST = 76

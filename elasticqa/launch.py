@@ -4,7 +4,6 @@ A wrong request ends in seconds with one line, before any process group exists.
 """
 
 import argparse
-import ipaddress
 import os
 import shutil
 import socket
@@ -16,6 +15,7 @@ from typing import NoReturn
 
 import torch
 
+from elasticqa.addresses import address_towards
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.environment import JOINED_JOB_VARIABLE
 from elasticqa.errors import ConfigError, DataError
@@ -99,20 +99,7 @@ def own_address(launch: Launch, environ: Mapping[str, str]) -> str:
     """
     if launch.max_nodes == 1:
         return "localhost"
-    first_host = _first_host(environ)
-    try:
-        family, _, _, _, target = socket.getaddrinfo(first_host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(target)  # sends nothing
-            address = str(probe.getsockname()[0]).partition("%")[0]
-    except OSError as error:
-        raise ConfigError(
-            f"first node {first_host!r} cannot be reached from {socket.gethostname()} ({error.strerror}): the nodes "
-            "meet there; add its name to the name server or to /etc/hosts of this node"
-        ) from error
-    # A first node may resolve its own name to a loopback address; others do not.
-    is_here = address == target[0] or ipaddress.ip_address(address).is_loopback
-    return first_host if is_here else address
+    return address_towards(_first_host(environ))
 
 
 def _job_of(environ: Mapping[str, str]) -> str:

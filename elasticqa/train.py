@@ -32,7 +32,8 @@ from elasticqa.summary import closing, opening
 from elasticqa.task import Task, load_task
 from elasticqa.topology import Topology, resolve_precision
 from elasticqa.trainer import NonFiniteLossError, Trainer
-from elasticqa.watch import SILENCE_VARIABLE, Watch, one_line, silence_s
+from elasticqa.verdict import SILENCE_VARIABLE, one_line, silence_s
+from elasticqa.watch import Watch
 
 PROCESS_GROUP_TIMEOUT = timedelta(minutes=5)
 """For the slowest phase of a living rank; that all live is watched elsewhere."""

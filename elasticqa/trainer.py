@@ -264,10 +264,10 @@ class Trainer:
         if self.evaluate is None:
             return
         self._read_figures(lag=0)
+        # An evaluation that fails must not cost the steps before it.
+        self.checkpointer.finish()
         evaluation = self.evaluate(self.engine.model, self.step)
         self.engine.model.train()
-        # The model that was evaluated is kept only if it is saved by now.
-        self.checkpointer.finish()
         if evaluation is not None:
             self.recorder.evaluation(evaluation)
             self.checkpointer.keep_best(self.step, evaluation.f1)

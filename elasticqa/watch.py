@@ -11,19 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from selectors import EVENT_READ, DefaultSelector
-from typing import NamedTuple, Self
+from typing import Self
 
-from elasticqa.departures import Departure, departure
-from elasticqa.errors import ConfigError
+from elasticqa.departures import departure
 from elasticqa.stacks import main_thread_place
 from elasticqa.topology import Topology
+from elasticqa.verdict import Suspicion, Verdict, one_line
 from elasticqa.wire import Line, Wire, connect, listen
 
 BEAT_S = 1.0
-SILENCE_VARIABLE = "ELASTICQA_PEER_TIMEOUT_S"
-SILENCE_S = 20.0
-"""Without a beat a rank counts as stopped: threads of a busy or swapping machine come late, but not so late."""
-_LEAST_SILENCE_S = 5
 STUCK_S = 600.0
 """In one call of the loop: twice as long as a collective of gloo waits. With NCCL nothing else may end it."""
 _WINDOW_S = 0.5
@@ -31,31 +27,6 @@ _WINDOW_S = 0.5
 _AGREED_S = 5.0
 """For an error that all ranks should raise at the same step to come up on this one too."""
 _CONNECT_S = 60.0
-_LIKELIER = ("failed", "changed", "silent", "gone")
-"""Kinds of signs that come together: the error of a peer says only that a connection broke."""
-
-
-def silence_s(text: str | None) -> float:
-    """Return the seconds after which a rank counts as stopped, given the variable's value.
-
-    Raises:
-        ConfigError: it is no such number.
-    """
-    if text is None:
-        return SILENCE_S
-    if not (text.isascii() and text.isdigit() and int(text) >= _LEAST_SILENCE_S):
-        raise ConfigError(
-            f"{SILENCE_VARIABLE}={text!r} is no whole number of seconds from {_LEAST_SILENCE_S} on: unset it for "
-            f"{SILENCE_S:g} s"
-        )
-    return float(text)
-
-
-class Verdict(NamedTuple):
-    """The departure that ends the attempt."""
-
-    rank: int
-    departure: Departure
 
 
 class Watch:
@@ -81,8 +52,7 @@ class Watch:
         self._done: set[int] = set()
         self._listener: socket.socket | None = None
         self._token = ""
-        self._suspect: Verdict | None = None
-        self._decide_at = 0.0
+        self._suspicion = Suspicion()
         self._is_decided = False
         self._lock = threading.Lock()
         self._is_closing = threading.Event()
@@ -199,8 +169,8 @@ class Watch:
                 gap, before = now - before, now
                 if gap > self._silence_s - 2 * BEAT_S:
                     # The others have given this process up, counting from its last beat, and gone on without it.
-                    self._suspect = self._verdict_on(self._rank, "silent", f"was stopped for {gap:.0f} s")
-                    self._decide_at, ready = now, []
+                    self._suspicion.settle(self._verdict_on(self._rank, "silent", f"was stopped for {gap:.0f} s"))
+                    ready = []
                 for key, _ in ready:
                     self._read(key.fileobj, key.data, now)
                 if now >= beat_at:
@@ -256,8 +226,7 @@ class Watch:
         if "bye" in line:
             self._done.add(line["bye"])
         elif line.get("is_final"):
-            self._suspect = self._verdict_on(line["rank"], line["kind"], line["what"])
-            self._decide_at = 0.0
+            self._suspicion.settle(self._verdict_on(line["rank"], line["kind"], line["what"]))
         elif "kind" in line:
             self._done.add(line["rank"])
             wait_s = _AGREED_S if line.get("agreed") else _WINDOW_S
@@ -276,16 +245,8 @@ class Watch:
                 self._suspects(self._rank, "silent", f"was stuck for {STUCK_S:.0f} s in {told}", wait_s=0.0)
 
     def _suspects(self, rank: int, kind: str, what: str, *, wait_s: float) -> None:
-        """Remember the likeliest cause; the first sign sets the time of the verdict."""
-        now = time.monotonic()
-        if self._suspect is not None:
-            self._decide_at = min(self._decide_at, now + wait_s)
-            if _LIKELIER.index(kind) <= _LIKELIER.index(self._suspect.departure.kind):
-                return
-        else:
-            self._decide_at = now + wait_s
-        self._suspect = self._verdict_on(rank, kind, what)
-        if rank == self._rank and 0 in self._wires:
+        is_cause = self._suspicion.add(self._verdict_on(rank, kind, what), time.monotonic(), wait_s)
+        if is_cause and rank == self._rank and 0 in self._wires:
             self._wires[0].send({"rank": rank, "kind": kind, "what": what})
 
     def _verdict_on(self, rank: int, kind: str, what: str) -> Verdict:
@@ -293,23 +254,14 @@ class Watch:
 
     def _verdict(self, now: float) -> Verdict | None:
         """Return the verdict once, when it is time and it is for the watch to end this process."""
-        if self._suspect is None or self._is_decided or now < self._decide_at or self._own_error_agreed:
+        verdict = self._suspicion.cause
+        if verdict is None or self._is_decided or self._own_error_agreed or not self._suspicion.is_due(now):
             return None
         self._is_decided = True
-        verdict, cause = self._suspect, self._suspect.departure
+        cause = verdict.departure
         if self._rank == 0:
             self._tell({"rank": verdict.rank, "kind": cause.kind, "what": cause.what, "is_final": True})
         if verdict.rank == self._rank and cause.kind in ("failed", "changed"):
             self._is_cleared.set()
             return None
         return verdict
-
-
-def one_line(error: BaseException) -> str:
-    r"""Return the kind of an error and the first line of its message.
-
-    >>> one_line(ValueError("no number\n  at all"))
-    'ValueError: no number'
-    """
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

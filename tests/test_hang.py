@@ -38,6 +38,8 @@ class Job:
         launch = [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", "--max-restarts=2"]
         self.command = [sys.executable, "-m", "elasticqa.launch", *launch, *flags]
         if module:
+            # As the launcher does: ranks of a new group would read the addresses of the one before.
+            self.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
             options = ["--standalone", f"--nproc-per-node={nproc}", "--max-restarts=2"]
             self.command = [sys.executable, "-m", "elasticqa.agent", *options, "-m", module, *flags]
         self.nodes: list[subprocess.Popen[bytes]] = []

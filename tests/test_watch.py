@@ -6,7 +6,8 @@ import pytest
 
 from elasticqa.errors import ConfigError
 from elasticqa.topology import Topology
-from elasticqa.watch import SILENCE_S, Verdict, Watch, silence_s
+from elasticqa.verdict import SILENCE_S, Verdict, silence_s
+from elasticqa.watch import Watch
 from tests.ranks import run_on_ranks
 
 PATIENCE_S = 60.0
