@@ -16,7 +16,7 @@ from elasticqa.errors import DoesNotFitError
 from elasticqa.optim import Updater
 from elasticqa.parallel import is_sharded, set_gradient_sync
 from elasticqa.rng import seed_step
-from elasticqa.static_batch import BatchSize, StaticBatch, fill, token_quantum
+from elasticqa.static_batch import BatchSize, StaticBatch, fed_ids, fill, token_quantum
 from elasticqa.weight_kernel import WeightKernel
 
 FIRST_PASSES = 12
@@ -86,17 +86,17 @@ class CapturedEngine:
         data_time_s = time.perf_counter() - began
         if isinstance(content, list):
             return self._eager.compute(plan, content, learning_rate, wants_stop=wants_stop, data_time_s=data_time_s)
-        num_tokens = self.num_tokens(plan)
+        size, num_tokens = self._size(plan), self.num_tokens(plan)
         is_new = num_tokens not in self._captured
         if is_new:
-            self._captured[num_tokens] = self._capture(self._size(plan), content)
+            self._captured[num_tokens] = self._capture(size, content)
         captured = self._captured[num_tokens]
         captured.batch.load(content, wants_stop=wants_stop)
         self._learning_rate.fill_(learning_rate)
         # A replay draws from the generator's state of now, as an eager step does.
         seed_step(self._eager.seed, plan.step, self._topology.rank)
         captured.graph.replay()
-        return StepOutput(captured.figures, plan.micro_batches[0].tolist(), data_time_s, is_warmup=is_new)
+        return StepOutput(captured.figures, fed_ids(content, size), data_time_s, is_warmup=is_new)
 
     def _make(self, plan: StepPlan) -> Tensor | list[MicroBatch]:
         """Return what a step reads: of a fixed size, or micro-batches where it has no graph."""

@@ -61,7 +61,7 @@ class BatchSize:
     def parts(self) -> tuple[int, ...]:
         """Lengths of the parts of a buffer, in the order of `StaticBatch`'s views."""
         rows = self.num_rows
-        return (*[self.num_tokens] * 3, rows + 1, *[rows] * 3, 2)
+        return (*[self.num_tokens] * 3, rows + 1, *[rows] * 4, 2)
 
 
 def fill(features: Features, indices: Indices, size: BatchSize, num_features: int) -> Tensor:
@@ -86,14 +86,22 @@ def fill(features: Features, indices: Indices, size: BatchSize, num_features: in
     input_ids[:num_real] = features.input_ids[np.repeat(begins, lengths) + position_ids[:num_real]]
     token_types = np.zeros(size.num_tokens, dtype=np.int32)
     token_types[:num_real] = position_ids[:num_real] >= np.repeat(features.segment_start[indices], lengths)
-    of_rows = np.zeros((3, size.num_rows), dtype=np.int32)
+    of_rows = np.zeros((4, size.num_rows), dtype=np.int32)
     of_rows[0, : len(indices)] = features.start_position[indices]
     of_rows[1, : len(indices)] = features.end_position[indices]
     of_rows[2, : len(indices)] = 1
+    of_rows[3] = -1
+    of_rows[3, : len(indices)] = indices
     parts = (input_ids, position_ids, token_types, cu_lengths, of_rows.ravel(), [num_features, 0])
     content = torch.empty(sum(size.parts), dtype=torch.int32, pin_memory=torch.cuda.is_available())
     np.concatenate(parts, out=content.numpy(), casting="unsafe")
     return content
+
+
+def fed_ids(content: Tensor, size: BatchSize) -> list[int]:
+    """Return the ids of the features in a buffer's content, as its tensors have them."""
+    *_, ids, _ = content.split(size.parts)
+    return [index for index in ids.tolist() if index >= 0]
 
 
 def _row_lengths(lengths: NDArray[np.int64], size: BatchSize) -> NDArray[np.int64]:
@@ -122,14 +130,15 @@ class StaticBatch:
 
     def views(self) -> tuple[MicroBatch, Tensor, Tensor]:
         """Return the batch, the features of the global batch and the request to stop, computed from the buffer."""
-        inputs, positions, types, cu_lengths, starts, ends, weights, scalars = self._buffer.split(self._size.parts)
+        parts = self._buffer.split(self._size.parts)
+        inputs, positions, types, cu_lengths, starts, ends, weights, ids, scalars = parts
         begins, lengths = cu_lengths[:-1, None], cu_lengths.diff()[:, None]
         places = torch.arange(self._size.max_length, device=self._buffer.device)
         # An empty row keeps one place, so that its loss of weight 0 is finite.
         mask = places < lengths.clamp(min=1)
         pad_index = torch.where(mask, begins + places, 0).clamp(max=self._size.num_tokens - 1)
         batch = MicroBatch(
-            feature_ids=starts,
+            feature_ids=ids,
             input_ids=inputs,
             position_ids=positions,
             token_type_ids=types,

@@ -6,7 +6,7 @@ import torch
 
 from elasticqa.batching import pack
 from elasticqa.model import feature_losses
-from elasticqa.static_batch import BatchSize, StaticBatch, fill, token_quantum
+from elasticqa.static_batch import BatchSize, StaticBatch, fed_ids, fill, token_quantum
 from tests.test_model import random_features, tiny
 
 FEATURES = random_features((12, 3, 40, 7, 22, 64, 5, 1))
@@ -21,7 +21,9 @@ def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tu
     size = BatchSize.of(num_tokens, 8, 64)
     chosen = np.array(indices, dtype=np.int64)
     static = StaticBatch(size, CPU)
-    static.load(fill(FEATURES, chosen, size, 11), wants_stop=True)
+    content = fill(FEATURES, chosen, size, 11)
+    assert fed_ids(content, size) == list(indices)
+    static.load(content, wants_stop=True)
     filled, num_features, wants_stop = static.views()
     assert (float(num_features), float(wants_stop)) == (11.0, 1.0)
     assert filled.cu_lengths[-1] == num_tokens
