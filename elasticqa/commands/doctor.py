@@ -2,26 +2,35 @@
 
 import argparse
 import configparser
+import importlib
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import NoReturn
 
-from db.parser import Parser
-from elasticqa.doctor.cluster import check_cluster
 from elasticqa.doctor.finding import Finding, as_text, fail, first_line, tally
 from elasticqa.doctor.run import CHECKS, run_check
 
 JOB_OPTIONS = ("partition", "account", "qos", "constraint", "gres", "reservation")
 
 
+class _Parser(argparse.ArgumentParser):
+    """As `db.parser` has it; but a foreign package `db` in the way is one of the things to find."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line."""
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}; --help tells the options\n")
+
+
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Print what each check found and return 0, or 1 where one failed."""
-    parser = Parser(
+    parser = _Parser(
         prog="elasticqa doctor",
         description="Check this machine: software, GPUs, home directory, database, network, hub, Slurm; or, with "
         "--slurm, two nodes of the cluster by a short job.",
+        allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print all findings as one JSON object")
     parser.add_argument("--slurm", action="store_true", help="run a check job on two nodes of the cluster instead")
@@ -61,6 +70,8 @@ def _cluster(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Itera
             flags.append(f"--{name}={value}")
     if arguments.gpu and not any(flag.startswith("--gres=") for flag in flags):
         flags.append(f"--gpus-per-node={arguments.gpu}")
-    yield check_cluster(
+    # It needs the record's package, which may be what is broken where the other checks are asked for.
+    cluster = importlib.import_module("elasticqa.doctor.cluster")
+    yield cluster.check_cluster(
         flags, arguments.gpu, arguments.wait, environ, lambda text: sys.stderr.write(f"elasticqa doctor: {text}\n")
     )
