@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
 
     def journal_only(metrics: StepMetrics) -> None:
         fed_log.write(metrics.step, _IDS)
-        journal.write("step", asdict(metrics))
+        journal.write("step", dict(vars(metrics)))
 
     tensorboard = TensorBoardLog(folder / "tensorboard")
     recorder = Recorder(
