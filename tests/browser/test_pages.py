@@ -63,7 +63,7 @@ def test_speedup_and_throughput_draw_their_dots(guest: Visit, server: Server) ->
     guest.open(f"{server.address}/speedup")
     show_all(guest)
     squad = guest.page.locator("[data-figure*='section=squad']")
-    assert squad.locator(".scatterlayer .trace").count() > 7
+    assert squad.locator(".scatterlayer .point").count() > 7
     picture(guest, "speedup.png", 1300)
     guest.open(f"{server.address}/throughput")
     show_all(guest)
