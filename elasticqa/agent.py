@@ -90,7 +90,6 @@ def main(argv: Sequence[str]) -> int:
         ChildFailedError: the workers failed, and so did their restarts.
     """
     # Survives the signal, while its workers die of it: a handler, other than to ignore it, is not passed on to them.
-    # They wait for the lost peer in a collective that would take minutes to give up, and torchrun starts them again.
     signal.signal(PEER_LOST, lambda *_: None)
     with tempfile.TemporaryDirectory(prefix="elasticqa-agent-") as name:
         try:

@@ -152,7 +152,7 @@ def _departure_of(rank: int, host: str, exit_code: int) -> Departure | None:
     """Return what the exit status of a worker says; None where others say more."""
     who = f"rank {rank} on {host}"
     if exit_code == -PEER_LOST:
-        return departure("gone", who, "was told that a node of the job is lost")
+        return departure("gone", who, "was sent SIGUSR2 to keep its stacks")
     if exit_code < 0:
         return departure("killed", who, f"was killed by {_name(-exit_code)}")
     if exit_code in (EXIT_ASKED_TO_STOP, EXIT_PEER_LOST):

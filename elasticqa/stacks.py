@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 
 PEER_LOST = signal.SIGUSR2
-"""Sent to all processes of a job when one of its nodes is gone; a worker dies of it."""
+"""Sent by hand to a job that hangs: a worker keeps its stacks and dies of it."""
 
 
 class StackFile:

@@ -15,7 +15,7 @@ from elasticqa.stacks import PEER_LOST
         (-signal.SIGKILL, "killed", "was killed by SIGKILL"),
         (-signal.SIGSEGV, "killed", "was killed by SIGSEGV"),
         (-63, "killed", "was killed by signal 63"),
-        (-PEER_LOST, "gone", "was told that a node of the job is lost"),
+        (-PEER_LOST, "gone", "was sent SIGUSR2 to keep its stacks"),
         (3, "ended", "ended with status 3"),
     ],
 )

@@ -64,7 +64,7 @@ _WATCH = """\
 # The others would wait for a lost node: they are told, by a signal that ends what has no use for it. Where too few are
 # left, the job is queued again.
 lost=0
-tell_of_lost_nodes() {{
+look_for_lost_nodes() {{
     while IFS= read -r line; do
         printf '%s\\n' "$line" >&2
         if [[ $line == *"Node failure on "* ]]; then
@@ -75,7 +75,7 @@ tell_of_lost_nodes() {{
             if ((SLURM_JOB_NUM_NODES - lost < {least})); then
                 scontrol requeue "$SLURM_JOB_ID"
             else
-                scancel --signal=USR2 "$SLURM_JOB_ID.1"
+                # The ranks noticed long ago that a peer is silent, and may have gone on without it.
                 ask_for_nodes "$num_lost"
             fi
         fi
@@ -102,12 +102,8 @@ if [[ $SLURM_PROCID == 0 ]]; then work; fi
 asked=
 trap 'asked=yes' TERM USR1
 trap : USR2
-work &
-while :; do
-    wait $!
-    status=$?
-    kill -0 $! 2> /dev/null || break
-done
+(work)
+status=$?
 # A task that stops and was not asked to has lost the rendezvous, long before Slurm notices.
 if [[ $status == {asked_to_stop} && -z $asked ]]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$status"
@@ -178,7 +174,7 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
         task=shlex.quote(_ELASTIC_TASK.format(task=task, asked_to_stop=EXIT_ASKED_TO_STOP) if is_elastic else task),
         cpus=cpus,
         watch=growing + _WATCH.format(least=least) if is_elastic else "",
-        watched=" 2> >(tell_of_lost_nodes)" if is_elastic else "",
+        watched=" 2> >(look_for_lost_nodes)" if is_elastic else "",
         joined=growth.END if is_elastic else "",
         asked_to_stop=EXIT_ASKED_TO_STOP,
         bad_request=EXIT_BAD_REQUEST,
