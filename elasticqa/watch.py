@@ -167,7 +167,7 @@ class Watch:
             now = time.monotonic()
             with self._lock:
                 gap, before = now - before, now
-                if gap > self._silence_s - 2 * BEAT_S:
+                if self._world_size > 1 and gap > self._silence_s - 2 * BEAT_S:
                     # The others have given this process up, counting from its last beat, and gone on without it.
                     self._suspicion.settle(self._verdict_on(self._rank, "silent", f"was stopped for {gap:.0f} s"))
                     ready = []

@@ -9,7 +9,7 @@ import pytest
 
 from tests import training
 from tests.slurm.conftest import NUM_STEPS
-from tests.slurm.lab import HELD, Lab, until
+from tests.slurm.lab import Lab, until
 from tests.slurm.test_lives import has_trained
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -80,7 +80,7 @@ def test_elastic_job_goes_on_without_the_lost_node(lab: Lab, flags: list[str], r
 
 
 def test_elastic_job_grows_again_when_the_lost_node_is_back(lab: Lab, flags: list[str], reference: Path) -> None:
-    job = begin(lab, flags, "1:2", "--env", HELD)
+    job = begin(lab, flags, "1:2")
     directory = training.only_run(lab.home)
     lab.power("node2", on=False)
     try:
