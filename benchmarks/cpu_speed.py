@@ -51,7 +51,8 @@ def main() -> None:
     options.add_argument("--model", required=True, help="directory with weights, or tiny")
     options.add_argument("--batch-size", type=int, default=24)
     options.add_argument("--variants", nargs="+", default=DEFAULT)
-    options.add_argument("--repeats", type=int, default=5, help="of one step each")
+    options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--seconds", type=float, default=12.0, help="least of a repeat; 0: one step")
     options.add_argument("--equal-steps", type=int, default=5)
     options.add_argument("--equal-batch-size", type=int, default=4)
     given = options.parse_args()
@@ -74,8 +75,8 @@ def main() -> None:
     print(f"largest difference of {num_steps} losses: {equality['largest_difference']:.1e}", flush=True)
     write(given.results, [equality])
     cases = [Case(name, given.model, given.batch_size, data, warm_up_steps=1) for name in given.variants]
-    # A repeat is one step: it takes seconds.
-    pace = Pace(given.repeats, seconds=0.0, ready_within_s=600, settle_steps=0)
+    # The first step after the others' turn finds caches cold and threads asleep.
+    pace = Pace(given.repeats, given.seconds, ready_within_s=600, settle_steps=1 if given.seconds else 0)
     speeds = measure(cases, pace, given.results.with_suffix(".speed.json"))
     write(given.results, [equality, *speeds])
     given.results.with_suffix(".speed.json").unlink()

@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table_rows import equality, evaluation, memory, quality, recipe, resizes, stalls, training
+from benchmarks.table_rows import (
+    ceilings,
+    equality,
+    evaluation,
+    memory,
+    parts,
+    quality,
+    recipe,
+    resizes,
+    stalls,
+    training,
+)
 
 FOLDER = Path(__file__).parent
 BEGIN = "<!-- tables: python -m benchmarks.tables --write -->"
@@ -21,6 +32,8 @@ Row = dict[str, Any]
 TITLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "training": ("Training", training),
     "equality": ("The same losses", equality),
+    "parts": ("Where a step goes", parts),
+    "ceiling": ("Ceilings", ceilings),
     "evaluation": ("Evaluation", evaluation),
     "memory": ("Memory", memory),
     "stall": ("Saving beside the steps", stalls),

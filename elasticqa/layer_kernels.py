@@ -130,7 +130,7 @@ class _ResidualNorm(torch.autograd.Function):
         means, inverses = weight.new_empty(num_rows), weight.new_empty(num_rows)
         ctx.save_for_backward(values, bias, residual, weight, means, inverses, seed)
         ctx.constants = (threshold(dropout), 1 / (1 - dropout))
-        _NORM.normalize[(num_rows,)](
+        _NORM.residual_layer_norm[(num_rows,)](
             values, bias, residual, weight, shift, output, means, inverses, seed, width, epsilon, *ctx.constants,
             WIDTH=power_of_two(width), HAS_DROPOUT=seed is not None,
         )  # fmt: skip
@@ -144,7 +144,7 @@ class _ResidualNorm(torch.autograd.Function):
         of_values, of_residual = torch.empty_like(values), torch.empty_like(residual)
         num_programs = min(num_rows, _NORM_PROGRAMS)
         sums = weight.new_empty((3, num_programs, width))
-        _NORM.normalize_backward[(num_programs,)](
+        _NORM.residual_layer_norm_backward[(num_programs,)](
             gradient, values, bias, residual, weight, means, inverses, seed, of_values, of_residual, sums,
             num_rows, width, *ctx.constants, WIDTH=power_of_two(width), HAS_DROPOUT=seed is not None,
         )  # fmt: skip

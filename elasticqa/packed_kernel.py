@@ -62,7 +62,7 @@ def _attention(
     output = packed.new_empty((num_tokens, num_heads, size))
     log_sums = packed.new_empty((num_heads, num_tokens), dtype=torch.float32)
     grid = (-(-max_length // _BLOCK), num_heads, len(cu_lengths) - 1)
-    _KERNELS.attend[grid](
+    _KERNELS.attention_forward[grid](
         *packed.unbind(1), output, log_sums, cu_lengths, seed,
         packed.stride(0), num_tokens, num_heads, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
         SIZE=size, QUERIES=_BLOCK, KEYS=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
@@ -95,7 +95,7 @@ def _backward(
     num_tokens, _, num_heads, size = packed.shape
     result = torch.empty_like(packed)
     grid = (2 * -(-max_length // _BLOCK), num_heads, len(cu_lengths) - 1)
-    _KERNELS.attend_backward[grid](
+    _KERNELS.attention_backward[grid](
         gradient, *packed.unbind(1), output, log_sums, cu_lengths, seed, *result.unbind(1),
         packed.stride(0), num_tokens, num_heads, scale, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
         SIZE=size, BLOCK=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_BACKWARD_STAGES,

@@ -81,7 +81,7 @@ class WeightKernel:
         self, learning_rate: Tensor, corrections: Tensor, divisor: Tensor, verdict: Tensor, *, is_aligned: bool
     ) -> None:
         tensors, places, sizes, decays = self._layout
-        _KERNELS.update[(len(tensors),)](
+        _KERNELS.adamw_update[(len(tensors),)](
             self._addresses, tensors, places, sizes, decays, learning_rate, corrections, divisor, verdict,
             len(self._parameters), *self._betas, self._epsilon, CHUNK=_CHUNK, IS_ALIGNED=is_aligned, num_warps=_WARPS,
         )  # fmt: skip

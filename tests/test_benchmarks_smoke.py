@@ -70,11 +70,22 @@ def test_ranks_of_a_variant_take_their_turn_together(script: Any, tiny_squad: Pa
 
 def test_losses_of_both_trainers_agree(script: Any, tiny_squad: Path) -> None:
     rows, _ = script(
-        "cpu_speed", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--repeats=1", "--variants", "elasticqa"
-    )
+        "cpu_speed", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--repeats=1", "--seconds=0",
+        "--variants", "elasticqa",
+    )  # fmt: skip
     assert [row.get("what") for row in rows] == ["equality", None]
     assert len(rows[0]["losses"]) == 5
     assert rows[0]["largest_difference"] < 1e-4
+
+
+def test_parts_of_a_step_are_told(script: Any, tiny_squad: Path) -> None:
+    (row,), said = script(
+        "step_parts", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--steps=2", "--profiled-steps=4"
+    )
+    assert len(row["step_ms"]) == 3
+    assert row["categories_ms"]["gemm"] > 0
+    assert sum(kernel["ms"] for kernel in row["top"]) <= sum(row["categories_ms"].values())
+    assert "ms a step" in said
 
 
 def test_evaluation_is_timed(script: Any, tiny_squad: Path) -> None:

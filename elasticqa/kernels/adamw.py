@@ -20,7 +20,7 @@ def _floats(address, IS_ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def update(
+def adamw_update(
     addresses, chunk_tensors, chunk_places, sizes, decays, rate, corrections, divisor, verdict,
     num_tensors, beta1, beta2, epsilon, CHUNK: tl.constexpr, IS_ALIGNED: tl.constexpr,
 ):  # fmt: skip

@@ -48,7 +48,7 @@ def _kept(row_keys, column_keys, threshold):
 
 
 @triton.jit
-def attend(
+def attention_forward(
     query, key, value, output, log_sums, cu_lengths, seed,
     stride, num_tokens, num_heads, scale_log2, threshold, keep_share,
     SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
@@ -93,7 +93,7 @@ def attend(
 
 
 @triton.jit
-def attend_backward(
+def attention_backward(
     gradient, query, key, value, output, log_sums, cu_lengths, seed, query_gradient, key_gradient, value_gradient,
     stride, num_tokens, num_heads, scale, scale_log2, threshold, keep_share,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, HAS_DROPOUT: tl.constexpr,

@@ -24,7 +24,7 @@ def _kept(seed, row, columns, width, threshold):
 
 
 @triton.jit
-def normalize(
+def residual_layer_norm(
     values, bias, residual, weight, shift, output, means, inverses, seed,
     width, epsilon, threshold, keep_factor,
     WIDTH: tl.constexpr, HAS_DROPOUT: tl.constexpr,
@@ -50,7 +50,7 @@ def normalize(
 
 
 @triton.jit
-def normalize_backward(
+def residual_layer_norm_backward(
     gradient, values, bias, residual, weight, means, inverses, seed,
     value_gradient, residual_gradient, partial_sums,
     num_rows, width, threshold, keep_factor,

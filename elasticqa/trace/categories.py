@@ -40,6 +40,7 @@ _CATEGORIES = {
             r"(c(div|mul))?_?(_?backward\d*)?$",
             r"::(fill_|zero_|where|masked_fill_?|clamp\w*|sum|mean|max|min|amax|eq|ne|lt|le|gt|ge|bitwise_\w+|logical_\w+)$",
             r"::(bernoulli_?|nll_loss\w*|cross_entropy\w*|linalg_vector_norm|cumsum|arange|isnan|isinf|isfinite)$",
+            r"^(partial|finish)_sums$",
             r"(Gelu|Tanh|Relu|Sum|Mean|Mul|Add|Sub|Div|Where|MaskedFill|NllLoss|Exp|Log|Pow)Backward\d+$",
         ),
     }.items()

@@ -1,0 +1,168 @@
+"""Where a training step goes: its time, and its parts under the profiler; one process, or under torchrun.
+
+DDP may be built otherwise than the trainer builds it, to learn what its exchange of gradients costs: not at all, in
+buckets of another size, or averaged by NCCL instead of divided beforehand. NCCL_* variables are kept with the result.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.ours import Loop
+from benchmarks.setting import MAX_LENGTH, Data, facts, model_name, parser, write
+from elasticqa import capture, engine, parallel
+from elasticqa.config import TrainConfig
+from elasticqa.profiling import StepProfiler
+from elasticqa.topology import Topology
+
+KERNELS_KEPT = 12
+MOST_STEPS = 112
+"""Of a profile: those that it leaves alone, warms up with and keeps."""
+
+
+def change_ddp(bucket_mib: float | None) -> None:
+    """Let the trainer's DDP have buckets of another size."""
+
+    class Changed(DistributedDataParallel):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, bucket_cap_mb=bucket_mib, **options)
+
+    parallel.DistributedDataParallel = Changed  # type: ignore[misc]
+
+
+def leave_out_exchange() -> None:
+    """Let every rank train for itself: what is left of a step is the computation."""
+
+    def never(model: nn.Module, _: bool) -> None:
+        parallel.set_gradient_sync(model, is_last=False)
+
+    engine.set_gradient_sync = capture.set_gradient_sync = never  # type: ignore[attr-defined]
+
+
+def averaged(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """Let NCCL divide: DDP's own way reads and writes every gradient once more for that."""
+    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])  # type: ignore[no-any-return]
+
+
+def synchronize() -> None:
+    """Wait for the device."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def step_ms(loop: Loop, num_steps: int) -> float:
+    """Return the mean milliseconds of so many steps; every rank must call this."""
+    synchronize()
+    began = time.perf_counter()
+    for _ in range(num_steps):
+        loop.step()
+    synchronize()
+    return 1e3 * (time.perf_counter() - began) / num_steps
+
+
+def profiled(loop: Loop, topology: Topology, num_steps: int) -> dict[str, Any] | None:
+    """Return the summary of this rank's trace; ranks but the first only take the steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        profiler = StepProfiler(
+            Path(folder), attempt=1, rank=topology.rank, step=0, num_steps=num_steps, device_type=topology.device.type
+        )
+        line = None
+        if topology.is_main:
+            profiler.start()
+        for _ in range(profiler.plan.num_steps):
+            loop.step()
+            if topology.is_main:
+                line = profiler.step()
+    if line is None:
+        return None
+    summary: dict[str, Any] = line["summary"]
+    return {"num_steps": profiler.plan.active, **summary}
+
+
+def parts(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return what a step of the profile consists of, in milliseconds; without a GPU, the operators of the host."""
+    scale = 1e-3 / summary["num_steps"]
+    devices = summary["devices"]
+    of_device = summary["kernel_categories"] if devices else summary["operator_categories"]
+    ranking = summary["kernels"] if devices else summary["operators"]
+    time_of = "total_us" if devices else "self_us"
+    result: dict[str, Any] = {
+        "categories_ms": {row["category"]: row["time_us"] * scale for row in of_device},
+        "top": [
+            {"name": row["name"], "ms": row[time_of] * scale, "calls": row["count"] / summary["num_steps"]}
+            for row in ranking[:KERNELS_KEPT]
+        ],
+    }
+    if devices:
+        device = devices[0]
+        names = ("busy", "compute", "communication", "exposed_communication", "idle", "host_bound")
+        result |= {f"{name}_ms": device[f"{name}_us"] * scale for name in names}
+        result["num_kernels"] = device["num_kernels"] / summary["num_steps"]
+    return result
+
+
+def main() -> None:
+    """Measure, write the result and print it."""
+    options = parser(__doc__ or "")
+    options.add_argument("--model", default="bert-base")
+    options.add_argument("--parallel", choices=("none", "ddp", "fsdp"), default="none")
+    options.add_argument("--batch-size", type=int, default=24, help="features of a step over all ranks")
+    options.add_argument("--steps", type=int, default=150, help="of each of three repeats")
+    options.add_argument("--profiled-steps", type=int, default=MOST_STEPS)
+    options.add_argument("--compile", action="store_true", help="in place of our kernels")
+    options.add_argument("--no-exchange", action="store_true", help="of gradients: the ranks drift apart")
+    options.add_argument("--bucket-mib", type=float, help="of DDP; its default is 25")
+    options.add_argument("--average", action="store_true", help="gradients in NCCL")
+    given = options.parse_args()
+    topology = Topology.from_env()
+    per_rank = -(-given.batch_size // topology.world_size)
+    config = TrainConfig(
+        model=given.model,
+        parallel=given.parallel,
+        global_batch_size=given.batch_size,
+        micro_batch_size=per_rank if topology.world_size == 1 else 2 * per_rank,
+        max_length=MAX_LENGTH,
+        kernels=False if given.compile else None,
+    )
+    if given.bucket_mib is not None:
+        change_ddp(given.bucket_mib)
+    if given.no_exchange:
+        leave_out_exchange()
+    with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
+        loop = Loop(config, Data.of(given).features(), topology, given.model, stack)
+        if given.average:
+            assert isinstance(loop.engine.model, DistributedDataParallel), "--average is for --parallel ddp"
+            loop.engine.model.register_comm_hook(None, averaged)
+        loop.warm_up()
+        times = [step_ms(loop, given.steps) for _ in range(3)]
+        summary = profiled(loop, topology, given.profiled_steps)
+        if summary is not None:
+            row = {"what": "parts", "parallel": given.parallel, "model": model_name(given.model)}
+            row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size}
+            row |= {"exchanges": not given.no_exchange, "bucket_mib": given.bucket_mib, "averages": given.average}
+            row |= {"nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}}
+            row |= {"step_ms": times, **parts(summary), **facts()}
+            write(given.results, [row])
+            told = ", ".join(f"{name} {ms:.2f}" for name, ms in row["categories_ms"].items())
+            print(f"{given.parallel} x {topology.world_size}: {statistics.median(times):.2f} ms a step; {told}")
+            for kernel in row["top"]:
+                print(f"  {kernel['ms']:8.3f} ms {kernel['calls']:7.1f} x {kernel['name'][:100]}")
+            for name in ("busy", "communication", "exposed_communication", "idle", "host_bound"):
+                if f"{name}_ms" in row:
+                    print(f"  {name} {row[f'{name}_ms']:.2f} ms", flush=True)
+        topology.barrier()
+
+
+if __name__ == "__main__":
+    main()
