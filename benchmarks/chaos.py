@@ -69,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="for the files of schedules that fail")
     parser.add_argument("--results", type=Path)
     options = parser.parse_args(argv)
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=options.folder))
     facts = circumstances("benchmarks.chaos")
     began = time.monotonic()

@@ -60,7 +60,7 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
 
     def journal_only(metrics: StepMetrics) -> None:
         fed_log.write(metrics.step, _IDS)
-        journal.write("step", dict(vars(metrics)))
+        journal.write("step", vars(metrics))
 
     tensorboard = TensorBoardLog(folder / "tensorboard")
     recorder = Recorder(

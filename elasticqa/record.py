@@ -47,7 +47,7 @@ class Recorder:
         if not self._is_main:
             return
         # Every field is a plain value: a deep copy (asdict) would cost thirty times as much.
-        self._write("step", dict(vars(metrics)))
+        self._write("step", vars(metrics))
         self._draw(lambda log: log.step(metrics))
         self._recent.append(metrics)
         now = time.monotonic()

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 
 from elasticqa.metrics import Evaluation, StepMetrics
 
 _INTERVAL_S = 1.0
-"""How often what has been said goes to the writer: to make the events of a step takes a tenth of a millisecond."""
+"""How often what has been said goes to the writer: to make the event of a step takes 60 us."""
 
 
 class TensorBoardLog:
@@ -66,8 +67,9 @@ class TensorBoardLog:
         self._add(scalars, metrics.step)
 
     def _add(self, scalars: Mapping[str, float], step: int) -> None:
-        for tag, value in scalars.items():
-            self._writer.add_scalar(tag, value, step)
+        # One event for all of them: an event each takes four times as long.
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._writer.file_writer.add_summary(Summary(value=values), step)  # type: ignore[attr-defined]
 
     def _say(self, write: Callable[[], None]) -> None:
         if self._failure is not None:
