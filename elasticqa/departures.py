@@ -135,10 +135,11 @@ def end_attempt(directory: Path, attempt: int) -> None:
             lines = [line for line in map(_line, tail.split(b"\n")) if line is not None]
             if not lines or any(line.get("kind") == "end" for line in lines):
                 return
-            last = lines[-1]
-            end = {"n": last["n"] + 1, "t": last["t"], "kind": "end", "status": "failed", "reason": str(lost[0])}
-            # What is torn stays, as a line of its own: files only grow.
-            file.write((b"" if tail.endswith(b"\n") else b"\n") + json.dumps(end).encode() + b"\n")
+            # What is torn stays, as a line of its own that takes a number: files only grow.
+            last, is_torn = lines[-1], not tail.endswith(b"\n")
+            number = last["n"] + 1 + is_torn
+            end = {"n": number, "t": last["t"], "kind": "end", "status": "failed", "reason": str(lost[0])}
+            file.write(b"\n" * is_torn + json.dumps(end).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError:

@@ -1,20 +1,28 @@
-"""The trainer with an evaluation that raises on rank 1 of the first attempt: run by test_hang.py on real ranks."""
+"""The trainer with an evaluation that goes wrong on rank 1 of the first attempt: run by test_hang.py on real ranks."""
 
 import os
 import sys
+import threading
 
 from torch import nn
 
-from elasticqa import build, train
+from elasticqa import build, train, watch
 from elasticqa.evaluation import Evaluator
 from elasticqa.metrics import Evaluation
 
+STUCK_S = 4.0
+"""In place of ten minutes."""
+WAY_VARIABLE = "TEST_EVALUATION"
+RAISES, HANGS = "raises", "hangs"
+
 
 class FailingEvaluator(Evaluator):
-    """Fails where a data set with a fault would."""
+    """Fails where a data set with a fault would, or waits for what never comes."""
 
     def __call__(self, model: nn.Module, step: int) -> Evaluation | None:
         if self.topology.rank == 1 and self.topology.restart_count == 0:
+            if os.environ[WAY_VARIABLE] == HANGS:
+                threading.Event().wait()
             raise IndexError("span 7 is not in the context\nnor anywhere")
         return super().__call__(model, step)
 
@@ -22,4 +30,6 @@ class FailingEvaluator(Evaluator):
 if __name__ == "__main__":
     assert os.environ["RANK"]
     build.Evaluator = FailingEvaluator  # type: ignore[attr-defined]
+    if os.environ[WAY_VARIABLE] == HANGS:
+        watch.STUCK_S = STUCK_S
     sys.exit(train.main())

@@ -54,8 +54,8 @@ def test_changes_tell_who_leaves_unless_all_do(tmp_path: Path) -> None:
     assert changes(tmp_path, 1, num_nodes=2) == ""
 
 
-@pytest.mark.parametrize("tail", ["", '{"n": 3, "t": 9.'])
-def test_end_is_added_with_the_cause_and_the_time_of_the_last_line(tail: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("tail", "number"), [("", 3), ('{"n": 3, "t": 9.', 4)])
+def test_end_is_added_with_the_cause_and_the_time_of_the_last_line(tail: str, number: int, tmp_path: Path) -> None:
     path = journal(tmp_path, tail)
     before = path.read_bytes()
     note(tmp_path, 1, "rank-00000", [GONE])
@@ -65,7 +65,7 @@ def test_end_is_added_with_the_cause_and_the_time_of_the_last_line(tail: str, tm
     assert path.read_bytes().startswith(before)
     *_, last = path.read_text(encoding="utf-8").splitlines()
     assert json.loads(last) == {
-        "n": 3, "t": 9.5, "kind": "end", "status": "failed", "reason": "rank 1 on b was killed by SIGKILL",
+        "n": number, "t": 9.5, "kind": "end", "status": "failed", "reason": "rank 1 on b was killed by SIGKILL",
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,7 +16,8 @@ import psutil
 import pytest
 
 from elasticqa.agent import EXIT_STORE_LOST
-from tests import training
+from elasticqa.launch import Launch, torchrun_options
+from tests import failing_evaluation, training
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.slow
@@ -164,18 +166,34 @@ def test_killed_worker_is_named_with_its_signal(rank: int, flags: list[str], tmp
 
 
 def test_evaluation_that_raises_on_one_rank_ends_the_attempt_with_its_error(flags: list[str], tmp_path: Path) -> None:
-    job = Job(tmp_path, *flags, "--max-steps=12", "--eval-every-steps=8", nnodes="", nproc=2,
-              module="tests.failing_evaluation")  # fmt: skip
-    with running(job):
-        assert job.nodes[0].wait(PATIENCE_S) == 0, job.told()
-    end = job.lines(1)["end"][0]
-    assert end["status"] == "failed"
-    assert end["reason"] == f"rank 1 on {HOST} failed: IndexError: span 7 is not in the context"
+    job = with_evaluation(failing_evaluation.RAISES, flags, tmp_path)
+    assert job.lines(1)["end"][0]["reason"] == f"rank 1 on {HOST} failed: IndexError: span 7 is not in the context"
     text = (job.directory / "stacks" / "attempt-0001-rank-00001.txt").read_text()
     assert "Traceback" in text
     assert "nor anywhere" in text
+
+
+def test_rank_that_waits_for_what_never_comes_ends_the_attempt(flags: list[str], tmp_path: Path) -> None:
+    job = with_evaluation(failing_evaluation.HANGS, flags, tmp_path)
+    # The others wait for it in a collective, so that any of them may be the first to be seen at one place for so long.
+    reason = job.lines(1)["end"][0]["reason"]
+    assert re.match(rf"rank [01] on {re.escape(HOST)} was stuck for 4 s in ", reason), reason
+    stacks = [(job.directory / "stacks" / f"attempt-0001-rank-0000{rank}.txt").read_text() for rank in (0, 1)]
+    assert "trainer.py" in stacks[0]
+    assert "threading.py" in stacks[1]
+
+
+def with_evaluation(way: str, flags: list[str], folder: Path) -> Job:
+    """Return a job of two ranks whose first attempt failed at the evaluation after step 8, and whose second did not."""
+    job = Job(folder, *flags, "--max-steps=12", "--eval-every-steps=8", nnodes="", nproc=2,
+              module=failing_evaluation.__name__)  # fmt: skip
+    job.environ[failing_evaluation.WAY_VARIABLE] = way
+    with running(job):
+        assert job.nodes[0].wait(PATIENCE_S) == 0, job.told()
+    assert job.lines(1)["end"][0]["status"] == "failed"
     assert job.lines(2)["end"][0]["status"] == "finished"
     assert job.lines(2)["setup"][0]["start_step"] == 8
+    return job
 
 
 def test_node_joins_and_leaves_and_no_step_is_lost(flags: list[str], tmp_path: Path) -> None:
@@ -215,3 +233,29 @@ def test_killed_agent_takes_its_worker_along_and_a_new_node_takes_its_place(flag
         assert job.nodes[-1].wait(PATIENCE_S) == EXIT_STORE_LOST, job.told()
     assert "start the same command again on every node" in job.told()
     assert job.lines(2)["end"][0]["status"] == "preempted"
+
+
+def test_stopped_host_of_the_store_is_lost_to_the_other_node(flags: list[str], tmp_path: Path) -> None:
+    with running(Job(tmp_path, *flags, nnodes="2")) as job:
+        job.until(lambda: any(c.status == "LISTEN" for c in psutil.Process(job.nodes[0].pid).net_connections()))
+        other = job.start()
+        job.until_step(1, world_size=2)
+        job.nodes[0].send_signal(signal.SIGSTOP)
+        assert other.wait(PATIENCE_S) == EXIT_STORE_LOST, job.told()
+        # Its own worker, which nobody stopped, has lost its peer.
+        job.until(lambda: job.lines(1).get("end"))
+    assert re.search(
+        r"the rendezvous store at \S+ port \d+ was not heard of for \d+ s: the node that hosts it", job.told()
+    )
+    assert job.lines(1)["end"][0]["status"] in ("failed", "preempted")
+
+
+def test_port_of_the_store_that_another_program_has_is_told(flags: list[str], tmp_path: Path) -> None:
+    job = Job(tmp_path, *flags, nnodes="2")
+    options = torchrun_options(Launch(2, 2, 1, 0), job.environ)
+    (endpoint,) = (option.partition("=")[2] for option in options if option.startswith("--rdzv-endpoint="))
+    with socket.create_server(("", int(endpoint.rpartition(":")[2]))), running(job):
+        job.start()
+        assert [node.wait(PATIENCE_S) for node in job.nodes] == [EXIT_STORE_LOST] * 2, job.told()
+    assert "or its port is taken" in job.told()
+    assert not job.directory.exists()

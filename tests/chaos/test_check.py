@@ -65,9 +65,26 @@ def without(path: str, found: Callable[[dict[str, Any]], bool]) -> Callable[[Pat
     return remove
 
 
+def tear(path: str, number: int) -> Callable[[Path], None]:
+    def cut(run: Path) -> None:
+        lines = (run / path).read_text().splitlines(keepends=True)
+        lines[number - 1] = lines[number - 1][:12] + "\n"
+        (run / path).write_text("".join(lines))
+
+    return cut
+
+
+def test_torn_line_before_an_end_that_another_process_wrote_is_no_hole(run: Path) -> None:
+    path = run / "journal/attempt-0001-node-00000.jsonl"
+    end = {"n": 31, "kind": "end", "status": "failed"}
+    path.write_text(f'{path.read_text()}{{"n":30,"ki\n{json.dumps(end)}\n')
+    assert Run.of(run).lineage[20] == 1
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
+        (tear("journal/attempt-0001-node-00000.jsonl", 7), "a line 7 that is no JSON"),
         (without("journal/attempt-0002-node-00000.jsonl", lambda line: line["kind"] == "end"), "has no end"),
         (without("journal/attempt-0001-node-00000.jsonl", lambda line: line.get("step") == 15), "has a gap"),
         (
