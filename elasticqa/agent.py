@@ -30,30 +30,34 @@ EXIT_STORE_LOST = 76
 
 
 class _Node:
-    """The agent of this process, once torch's launcher has made it."""
+    """This node: the watch over the store that it meets others at, and its agent once torch's launcher has made it."""
 
     def __init__(self, options: Sequence[str], folder: Path) -> None:
         known = get_args_parser().parse_args(options)
-        self._silence_s = silence_s(os.environ.get(SILENCE_VARIABLE))
+        silence = silence_s(os.environ.get(SILENCE_VARIABLE))
         self._folder = folder
-        self._most = parse_min_max_nnodes(known.nnodes)[1]
-        self._endpoint = known.rdzv_endpoint
         self._agent: NodeAgent | None = None
         self._watch: StoreWatch | None = None
+        if parse_min_max_nnodes(known.nnodes)[1] > 1:
+            host, port = parse_rendezvous_endpoint(known.rdzv_endpoint, default_port=-1)
+            self._watch = StoreWatch(host, port, silence, self._lose_store)
 
     def agent(self, *arguments: object, **options: object) -> NodeAgent:
         """Return what torch's launcher takes for its own agent."""
-        if self._most > 1:
-            host, port = parse_rendezvous_endpoint(self._endpoint, default_port=-1)
-            self._watch = StoreWatch(host, port, self._silence_s, self._lose_store)
-        self._agent = NodeAgent(*arguments, folder=self._folder, store_watch=self._watch, **options)
+        has_peers = self._watch is not None
+        self._agent = NodeAgent(*arguments, folder=self._folder, has_peers=has_peers, **options)
         return self._agent
+
+    def start(self) -> None:
+        """Look after the store, if others are met at it."""
+        if self._watch is not None:
+            self._watch.start()
 
     def _lose_store(self, what: str) -> None:
         """End this process in seconds: without the store nothing can be started again."""
-        assert self._agent is not None
-        self._agent.note("gone", f"ended: {what}")
-        self._agent.end_workers()
+        if self._agent is not None:
+            self._agent.note("gone", f"ended: {what}")
+            self._agent.end_workers()
         self.end_attempt()
         os._exit(store_lost(what))
 
@@ -101,6 +105,7 @@ def main(argv: Sequence[str]) -> int:
         os.environ[AGENT_PID_VARIABLE] = str(os.getpid())
         # torch's launcher has no other place for an agent of one's own.
         launcher.LocalElasticAgent = node.agent  # type: ignore[assignment, attr-defined]
+        node.start()
         try:
             torchrun(list(argv))
         except SignalException as end:

@@ -16,7 +16,6 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 
 from elasticqa.departures import LEAVES, Departure, attempt_of_workers, departure, forget_attempt, note
 from elasticqa.stacks import PEER_LOST
-from elasticqa.store_watch import StoreWatch
 
 SHUTDOWN_TIMEOUT_S = 60
 """Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
@@ -32,18 +31,18 @@ _LAST_SECONDS_S = 10.0
 class NodeAgent(LocalElasticAgent):
     """Starts, watches and stops the workers of this node."""
 
-    def __init__(self, *arguments: Any, folder: Path, store_watch: StoreWatch | None, **options: Any) -> None:
+    def __init__(self, *arguments: Any, folder: Path, has_peers: bool, **options: Any) -> None:
         """Take what torch's launcher gives.
 
         Args:
             arguments: of torch's agent.
             folder: where the workers tell which attempt they are.
-            store_watch: of the rendezvous store, where another node may host it.
+            has_peers: there may be other nodes.
             options: of torch's agent.
         """
         super().__init__(*arguments, **{**options, "exit_barrier_timeout": EXIT_BARRIER_TIMEOUT_S})
         self._folder = folder
-        self._store_watch = store_watch
+        self._has_peers = has_peers
 
     @property
     def name(self) -> str:
@@ -61,8 +60,6 @@ class NodeAgent(LocalElasticAgent):
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         forget_attempt(self._folder)
-        if self._store_watch is not None:
-            self._store_watch.start()
         workers: dict[int, Any] = super()._start_workers(worker_group)
         return workers
 
@@ -71,7 +68,7 @@ class NodeAgent(LocalElasticAgent):
         self._note_ends(worker_group)
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {failure.exitcode for failure in result.failures.values()}
-        if self._store_watch is not None and codes == {EXIT_ASKED_TO_STOP}:
+        if self._has_peers and codes == {EXIT_ASKED_TO_STOP}:
             # Another node was the first to ask: the membership changes, which is no failure.
             self._remaining_restarts += 1
         return result

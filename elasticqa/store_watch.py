@@ -1,5 +1,6 @@
 """Whether the store that a job's nodes meet at is still there: the node that hosts it may die or stop."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -8,11 +9,15 @@ from datetime import timedelta
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 PROBE_S = 2.0
-_CONNECT_TIMEOUT = timedelta(seconds=5)
+_CONNECT_S = 5.0
 
 
 class StoreWatch:
-    """Asks the store every other second; one that does not answer for long is lost."""
+    """Asks the store every other second; one that does not answer for long is lost.
+
+    Until it is met for the first time nobody may be there: the node that hosts it comes later, and torch's rendezvous
+    sets that a limit. Whoever is there has to answer: a foreign program at the port would let torch wait for ever.
+    """
 
     def __init__(self, host: str, port: int, silence_s: float, on_loss: Callable[[str], None]) -> None:
         """Prepare.
@@ -27,14 +32,11 @@ class StoreWatch:
         self._silence_s = silence_s
         self._on_loss = on_loss
         self._heard_at = 0.0
-        self._is_started = False
+        self._is_met = False
         self._is_over = threading.Event()
 
     def start(self) -> None:
-        """Begin to ask, now that the store has been met; a second call does nothing."""
-        if self._is_started:
-            return
-        self._is_started = True
+        """Begin to ask."""
         self._heard_at = time.monotonic()
         # Two threads: a store on a machine that stopped lets whoever asks it wait for ever.
         for work in (self._ask, self._judge):
@@ -48,15 +50,21 @@ class StoreWatch:
         store: TCPStore | None = None
         while not self._is_over.is_set():
             try:
-                if store is None:
-                    store = TCPStore(
-                        self._host, self._port, is_master=False, timeout=_CONNECT_TIMEOUT, wait_for_workers=False
-                    )
+                store = store or self._connect()
                 store.check(["elasticqa/watched"])
-                self._heard_at = time.monotonic()
+                self._heard_at, self._is_met = time.monotonic(), True
+            except OSError:
+                if not self._is_met:
+                    self._heard_at = time.monotonic()
             except RuntimeError:
                 store = None
             self._is_over.wait(PROBE_S)
+
+    def _connect(self) -> TCPStore:
+        # First without torch, which says much of an attempt that fails.
+        socket.create_connection((self._host, self._port), _CONNECT_S).close()
+        timeout = timedelta(seconds=_CONNECT_S)
+        return TCPStore(self._host, self._port, is_master=False, timeout=timeout, wait_for_workers=False)
 
     def _judge(self) -> None:
         before = time.monotonic()
