@@ -17,6 +17,7 @@ from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
 from elasticqa.journal import SCHEMA_VERSION, FedLog, Journal, claim_attempt
 from elasticqa.resume import RunChoice, attempt_line, choose_run, first_line, fixed_by, hold, last_end
+from elasticqa.shortage import Shortage, narrowest
 from elasticqa.system import SystemSampler
 from elasticqa.topology import Topology
 
@@ -37,11 +38,19 @@ class Attempt:
     fed_log: FedLog
     checkpoint: Path | None = None
     """To go on from; None for the newest whole one."""
+    shortage: Shortage | None = None
+    """What an earlier attempt had no memory for."""
 
     @property
     def run_id(self) -> str:
         """The run's id, the name of its directory."""
         return self.directory.name
+
+    @property
+    def micro_batch_size(self) -> int:
+        """At most so many features per rank and forward pass: as asked for, or fewer where they did not fit."""
+        size = self.config.micro_batch_size
+        return size if self.shortage is None else min(size, self.shortage.micro_batch_size)
 
 
 def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digest: str | None = None) -> Attempt:
@@ -56,7 +65,7 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digest: str
     Raises:
         ConfigError: the run cannot go on with this config, or somebody works for it, or it failed for good.
     """
-    config, choice, number = topology.on_main(lambda: _claim(config, topology, stack, digest))
+    config, choice, number, shortage = topology.on_main(lambda: _claim(config, topology, stack, digest))
     directory = choice.directory
     started_at = psutil.Process().create_time()
     fed_log = FedLog(directory, number, topology.rank)
@@ -78,12 +87,12 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digest: str
     )
     if topology.is_main and journal is not None:
         journal.write("hosts", {"hosts": hosts})
-    return Attempt(config, directory, number, started_at, journal, fed_log, choice.checkpoint)
+    return Attempt(config, directory, number, started_at, journal, fed_log, choice.checkpoint, shortage)
 
 
 def _claim(
     config: TrainConfig, topology: Topology, stack: ExitStack, digest: str | None
-) -> tuple[TrainConfig, RunChoice, int]:
+) -> tuple[TrainConfig, RunChoice, int, Shortage | None]:
     choice = choose_run(config, runs_dir(), digest=digest)
     config = config.fixed(topology.world_size) if choice.is_new else fixed_by(first_line(choice.directory), config)
     config.size_for(topology.world_size)
@@ -98,6 +107,12 @@ def _claim(
         # torchrun starts a failed worker group again; what fails the same way every time must not be tried again.
         if topology.restart_count and end is not None and end.get("is_fatal"):
             raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
+        shortage = narrowest(choice.directory, topology.world_size)
+        if shortage is not None and shortage.micro_batch_size == 0:
+            raise ConfigError(
+                f"run {choice.run_id} is not tried again: {shortage.what}; use --activation-checkpointing, more "
+                "processes, a smaller --max-length or model"
+            )
         number = claim_attempt(choice.directory)
         end_attempt(choice.directory, number - 1)
     except OSError as error:
@@ -105,7 +120,7 @@ def _claim(
             f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "
             "ELASTICQA_HOME to a directory that you can write"
         ) from error
-    return config, choice, number
+    return config, choice, number, shortage
 
 
 def _first_line(config: TrainConfig, topology: Topology, directory: Path, number: int) -> dict[str, Any]:

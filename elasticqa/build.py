@@ -81,7 +81,7 @@ def build_trainer(
         seed=config.seed,
         rank=topology.rank,
         world_size=topology.world_size,
-        micro_batch_size=config.micro_batch_size,
+        micro_batch_size=attempt.micro_batch_size,
     )
     if topology.device.type == "cuda":
         # On a CPU the thread would take from the step what it saves.
@@ -160,6 +160,11 @@ def restore(trainer: Trainer, attempt: Attempt) -> str | None:
     if changes:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changes.items())
         trainer.recorder.event("config_changed", f"changed since the attempt before: {listed}", changes=changes)
+    shortage = attempt.shortage
+    if shortage is not None and shortage.attempt == attempt.number - 1:
+        size = attempt.micro_batch_size
+        message = f"{shortage.what} in the attempt before; goes on with micro-batches of at most {size}"
+        trainer.recorder.event("micro_batch_halved", message, step=None, micro_batch_size=size)
     found = checkpointer.newest_whole() if attempt.checkpoint is None else checkpointer.named(attempt.checkpoint)
     if found is None:
         return None

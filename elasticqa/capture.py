@@ -80,6 +80,7 @@ class CapturedEngine:
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for the step; weights are as they were.
+            NoMemoryHereError: on that rank only, where the model is sharded.
         """
         began = time.perf_counter()
         content = self._ahead.take(plan)
@@ -130,6 +131,7 @@ class CapturedEngine:
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for it; then no graph is left.
+            NoMemoryHereError: on that rank only, where the model is sharded.
         """
         batch = StaticBatch(size, self._topology.device)
         batch.load(content, wants_stop=False)
@@ -139,7 +141,7 @@ class CapturedEngine:
             if not is_sharded(self.model):
                 guard.attempt(lambda: self._pass(batch, is_exchanged=False), size.extent)
             for _ in range(PASSES if self._captured else FIRST_PASSES):
-                self._pass(batch, is_exchanged=True)
+                guard.attempt_exchanging(lambda: self._pass(batch, is_exchanged=True), size.extent)
             return guard.attempt(lambda: self._record(batch), size.extent)
         except DoesNotFitError:
             self.optimizer.zero_grad()

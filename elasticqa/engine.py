@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -68,6 +69,7 @@ class Engine(Protocol):
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
+            NoMemoryHereError: on that rank only, where the model is sharded.
         """
 
     def look_ahead(self, planner: StepPlanner) -> None:
@@ -139,6 +141,7 @@ class EagerEngine:
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
+            NoMemoryHereError: on that rank only, where the model is sharded.
         """
         began = time.perf_counter()
         batches = self._ahead.take(plan)
@@ -162,8 +165,11 @@ class EagerEngine:
 
     def _accumulate(self, plan: StepPlan, batches: list[MicroBatch]) -> Tensor:
         """Return this rank's share of the loss; the gradients are there, and exchanged."""
-        is_replicated = self.topology.is_distributed and not is_sharded(self.model)
-        if is_sharded(self.model) or (is_replicated and self.guard.knows(plan.largest)):
+        if is_sharded(self.model):
+            work = partial(self._backward_all, plan, batches, is_exchanged=True)
+            return self.guard.attempt_exchanging(work, plan.largest)
+        is_replicated = self.topology.is_distributed
+        if is_replicated and self.guard.knows(plan.largest):
             return self._backward_all(plan, batches, is_exchanged=True)
         try:
             loss = self.guard.attempt(lambda: self._backward_all(plan, batches, is_exchanged=False), plan.largest)

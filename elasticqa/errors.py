@@ -39,6 +39,19 @@ class DoesNotFitError(RuntimeError):
         )
 
 
+class NoMemoryHereError(RuntimeError):
+    """A micro-batch that this rank has no memory for while the others wait for it; the attempt cannot go on.
+
+    Attributes:
+        num_features: of the micro-batch.
+        what: does not fit where, without the way out.
+    """
+
+    def __init__(self, fits_not: DoesNotFitError, num_features: int) -> None:
+        self.num_features, self.what = num_features, fits_not.what
+        super().__init__(f"{self.what}; the next attempt computes in smaller ones")
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in a data set; ``article`` and ``paragraph`` count from 1, ``field`` is a path of keys."""

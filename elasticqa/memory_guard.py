@@ -6,7 +6,7 @@ from typing import TypeVar
 import torch
 
 from elasticqa.batching import Extent
-from elasticqa.errors import DoesNotFitError
+from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 from elasticqa.topology import Topology
 
 T = TypeVar("T")
@@ -49,9 +49,27 @@ class MemoryGuard:
             results.clear()
             if self._topology.device.type == "cuda":
                 torch.cuda.empty_cache()
-            raise DoesNotFitError(extent.num_features, extent.num_tokens, self._topology.device)
+            raise self._error(extent)
         self._known = self._known.union(extent)
         return results[0]
+
+    def attempt_exchanging(self, work: Callable[[], T], extent: Extent) -> T:
+        """Return what the work gives, in which ranks wait for one another.
+
+        Args:
+            work: that cannot be tried without exchange, since weights are sharded.
+            extent: of its largest micro-batch on any rank.
+
+        Raises:
+            NoMemoryHereError: on a rank that has run out of memory, and only there.
+        """
+        try:
+            return work()
+        except torch.OutOfMemoryError as error:
+            raise NoMemoryHereError(self._error(extent), extent.num_features) from error
+
+    def _error(self, extent: Extent) -> DoesNotFitError:
+        return DoesNotFitError(extent.num_features, extent.num_tokens, self._topology.device)
 
     def _is_any(self, is_short: bool) -> bool:
         """Whether it is so on any rank; ranks wait for one another here."""

@@ -11,6 +11,9 @@ from typing import Any
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future as TorchFuture
 
 from elasticqa.journal import JournalError
 from elasticqa.manifest import Manifest, describe, directory_name, write_manifest
@@ -110,7 +113,7 @@ class Writer:
 
     def _write_share(self, state: dict[str, Any], path: Path) -> None:
         # The copies are on the host already; a writer that copies ahead would make streams on the GPU.
-        writer = FileSystemWriter(path, per_thread_copy_ahead=0)
+        writer = _Writer(path, per_thread_copy_ahead=0)
         is_alone = not self.topology.is_distributed
         state_dict_saver.save(state, storage_writer=writer, process_group=self.topology.group, no_dist=is_alone)
 
@@ -132,6 +135,27 @@ def _make_empty(path: Path) -> None:
 def _commit(temporary: Path, final: Path, manifest: Manifest) -> None:
     write_manifest(temporary, manifest)
     put_in_place(temporary, final)
+
+
+class _Writer(FileSystemWriter):
+    """Says what the operating system said: on a full disk, torch's archive writer says that a position is unexpected.
+
+    Here and not where the error is told, since what led to it does not reach the other ranks.
+    """
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
+        """Write this rank's share.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        try:
+            return super().write_data(plan, planner)
+        except RuntimeError as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, OSError):
+                cause = cause.__cause__ or cause.__context__
+            raise cause or error from error
 
 
 def cause_of(error: CheckpointException) -> str:

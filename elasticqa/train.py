@@ -18,7 +18,7 @@ from elasticqa.attempt import Attempt, begin, write_end
 from elasticqa.build import build_trainer, plan_profile, restore, setup_facts
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.departures import changes
-from elasticqa.errors import CheckpointError, ConfigError, DataError, DoesNotFitError
+from elasticqa.errors import CheckpointError, ConfigError, DataError, DoesNotFitError, NoMemoryHereError
 from elasticqa.export import save_pretrained
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home
@@ -26,6 +26,7 @@ from elasticqa.hub import resolve_model
 from elasticqa.model import QuestionAnswerer, load_model
 from elasticqa.parallel import check_parallel
 from elasticqa.phases import Phases
+from elasticqa.shortage import Shortage, keep
 from elasticqa.signals import AGENT_PID_VARIABLE, EarlyEnd, StopRequest, stop_with_parent
 from elasticqa.stacks import StackFile
 from elasticqa.summary import closing, opening
@@ -119,6 +120,9 @@ def run(
                     save_pretrained(trainer.engine.model, bare, task.tokenizer, attempt.directory / "model", topology)
                     phases.end("export")
         except BaseException as error:
+            if isinstance(error, NoMemoryHereError):
+                shortage = Shortage(attempt.number, topology.world_size, error.num_features, error.what)
+                keep(attempt.directory, topology.rank, shortage)
             watch.failed(error, is_agreed=isinstance(error, _AGREED))
             stacks.add_error(f"{watch.name} failed", error)
             write_end(

@@ -1,14 +1,21 @@
 """A checkpoint is whole or absent, loads anywhere, and is written while the steps go on."""
 
+import contextlib
+import errno
+import io
+import os
 import resource
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.filesystem import FileSystem
 
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import Parallel
@@ -44,6 +51,41 @@ def save_some(directory: Path, *steps: int, keep: int = 9) -> Checkpointer:
     for step in steps:
         checkpointer.save(step, untrained.model, untrained.optimizer, {}, progress={}, config={})
     return checkpointer
+
+
+class FullDisk(io.FileIO):
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, path: Path, room: int) -> None:
+        super().__init__(path, "wb")
+        self._room = room
+
+    def write(self, data: Any) -> int:
+        fitting = memoryview(data).cast("B")[: self._room]
+        if not fitting:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._room -= len(fitting)
+        return super().write(fitting)
+
+    def make_room(self) -> None:
+        self._room = 1 << 30
+
+
+@pytest.mark.parametrize("room", [0, 9000, 33000, 40000, 50000])
+def test_full_disk_is_called_so_wherever_it_fills(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def stream(_: FileSystem, path: Path, __: str) -> Iterator[io.BufferedIOBase]:
+        raw = FullDisk(path, room)
+        with io.BufferedWriter(raw) as file:
+            try:
+                yield file
+            finally:
+                raw.make_room()
+
+    monkeypatch.setattr(FileSystem, "create_stream", stream)
+    with pytest.raises(CheckpointError, match=os.strerror(errno.ENOSPC)):
+        save_some(tmp_path, 1)
+    assert names(tmp_path) == []
 
 
 def flip(path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from elasticqa.agent import EXIT_STORE_LOST
 from elasticqa.launch import Launch, torchrun_options
-from tests import failing_evaluation, training
+from tests import failing_evaluation, short_of_memory, training
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.slow
@@ -31,6 +31,7 @@ class Job:
     """The nodes of a job on this machine."""
 
     def __init__(self, folder: Path, *flags: str, nnodes: str, nproc: int = 1, module: str = "") -> None:
+        folder.mkdir(exist_ok=True)
         self.home = folder / "home"
         self.logs = folder
         self.environ = training.environment(
@@ -181,6 +182,41 @@ def test_rank_that_waits_for_what_never_comes_ends_the_attempt(flags: list[str],
     stacks = [(job.directory / "stacks" / f"attempt-0001-rank-0000{rank}.txt").read_text() for rank in (0, 1)]
     assert "trainer.py" in stacks[0]
     assert "threading.py" in stacks[1]
+
+
+def test_sharded_run_goes_on_with_halves_of_what_a_rank_had_no_memory_for(flags: list[str], tmp_path: Path) -> None:
+    flags = [*flags, "--parallel=fsdp", "--max-steps=6", "--dropout=0"]
+    whole, short = Job(tmp_path / "whole", *flags, nnodes="1", nproc=2), short_job(tmp_path / "short", flags, 250)
+    for job in (whole, short):
+        with running(job):
+            assert job.nodes[0].wait(PATIENCE_S) == 0, job.told()
+    *failed, last = sorted(int(path.name.split("-")[1]) for path in short.directory.glob("journal/*-node-00000.jsonl"))
+    ends = [short.lines(attempt)["end"][0] for attempt in failed]
+    assert ends
+    assert all(
+        re.match(rf"rank 1 on {re.escape(HOST)} failed: NoMemoryHereError: a micro-batch of \d features", end["reason"])
+        for end in ends
+    )
+    events = [event for event in short.lines(last)["event"] if event["name"] == "micro_batch_halved"]
+    assert [event["data"]["micro_batch_size"] for event in events] == [1 if len(failed) > 1 else 2]
+    assert short.lines(last)["end"][0]["status"] == "finished"
+    assert training.fed(short.directory, last) == training.fed(whole.directory)
+    assert training.losses(short.directory, last) == pytest.approx(training.losses(whole.directory), abs=1e-4)
+
+
+def test_sharded_run_ends_where_a_single_feature_does_not_fit(flags: list[str], tmp_path: Path) -> None:
+    job = short_job(tmp_path / "short", [*flags, "--parallel=fsdp", "--micro-batch-size=1"], 60)
+    with running(job):
+        assert job.nodes[0].wait(PATIENCE_S) != 0, job.told()
+    assert re.search(r"run RUN is not tried again: a micro-batch of 1 features, \d+ tokens, does not fit", job.told())
+    assert not list(job.directory.glob("journal/attempt-0002*"))
+
+
+def short_job(folder: Path, flags: list[str], tokens: int) -> Job:
+    """Return a job of two ranks, the last of which has memory for so many tokens only."""
+    job = Job(folder, *flags, nnodes="", nproc=2, module=short_of_memory.__name__)
+    job.environ[short_of_memory.TOKENS_VARIABLE] = str(tokens)
+    return job
 
 
 def with_evaluation(way: str, flags: list[str], folder: Path) -> Job:

@@ -1,0 +1,28 @@
+"""The trainer on ranks of which the last has memory for so many tokens only: run by test_hang.py on real ranks."""
+
+import os
+import sys
+
+import torch
+from torch import Tensor
+
+from elasticqa import build, train
+from elasticqa.batching import MicroBatch
+from elasticqa.engine import EagerEngine
+
+TOKENS_VARIABLE = "TEST_TOKENS"
+
+
+class ShortEngine(EagerEngine):
+    """Runs out of memory where a GPU would: while the others wait for this rank's part of the weights."""
+
+    def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:
+        is_last = self.topology.rank == self.topology.world_size - 1
+        if is_last and len(batch.input_ids) > int(os.environ[TOKENS_VARIABLE]):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().backward(batch, num_features)
+
+
+if __name__ == "__main__":
+    build.EagerEngine = ShortEngine  # type: ignore[attr-defined]
+    sys.exit(train.main())
