@@ -17,7 +17,7 @@ from elasticqa.batching import Extent, StepPlan
 from elasticqa.build import build_engine
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.engine import Engine
-from elasticqa.errors import DoesNotFitError
+from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 from elasticqa.model import ModelSpec, QuestionAnswerer, recompute_layers
 from elasticqa.parallel import local_parameter_bytes
 from elasticqa.squad.features import Features
@@ -76,7 +76,7 @@ def main() -> None:
                 for step in range(STEPS):
                     engine.run(_plan(step, batch, longest, features, topology.world_size), 1e-5, wants_stop=False)
                 _synchronize()
-            except (torch.OutOfMemoryError, DoesNotFitError) as error:
+            except (torch.OutOfMemoryError, DoesNotFitError, NoMemoryHereError) as error:
                 print(error, flush=True)
                 # To leave the process group in order, the other ranks would have to come along.
                 os._exit(EXIT_NO_MEMORY)

@@ -35,6 +35,17 @@ def is_database_own(environ: Mapping[str, str]) -> bool:
     return not environ.get("ELASTICQA_DB_URL")
 
 
+def is_home_shared(environ: Mapping[str, str], mounts: str | None = None) -> bool:
+    """Tell whether the home directory is shared between machines, so that each has a database of its own.
+
+    Args:
+        environ: the process environment.
+        mounts: text in the form of `/proc/self/mountinfo`; None reads that file, where there is one.
+    """
+    text = mounts if mounts is not None else (MOUNTS.read_text() if MOUNTS.exists() else "")
+    return file_system_of(home_of(environ), text) in SHARED_FILE_SYSTEMS
+
+
 def runs_dir_of(home: Path) -> Path:
     """Return the directory that holds one directory a run."""
     return home / "runs"
@@ -77,9 +88,9 @@ def database_url(environ: Mapping[str, str], mounts: str | None = None) -> str:
     if url:
         return url
     home = home_of(environ)
-    text = mounts if mounts is not None else (MOUNTS.read_text() if MOUNTS.exists() else "")
-    if file_system_of(home, text) not in SHARED_FILE_SYSTEMS:
+    if not is_home_shared(environ, mounts):
         return f"sqlite:///{home / 'elasticqa.db'}"
+    text = mounts if mounts is not None else (MOUNTS.read_text() if MOUNTS.exists() else "")
     cache = Path(platformdirs.user_cache_dir("elasticqa", appauthor=False))
     if file_system_of(cache, text) in SHARED_FILE_SYSTEMS:
         cache = Path(tempfile.gettempdir()) / f"elasticqa-{os.getuid()}"

@@ -1,9 +1,54 @@
-"""Where a node is reached by the others of its job."""
+"""Where the nodes of a job meet, and where each is reached by the others."""
 
 import ipaddress
+import shutil
 import socket
+import subprocess
 
 from elasticqa.errors import ConfigError
+
+_FIRST_PORT, _NUM_PORTS = 20_000, 20_000
+
+
+def job_port(job_id: str, shift: float = 0.0) -> int:
+    """Return a port that follows from a job: two jobs that share a node must not meet at one.
+
+    Args:
+        job_id: of it.
+        shift: which of its ports, as a share of all that there are.
+    """
+    number = int(job_id) if job_id.isdigit() else sum(map(ord, job_id)) * 31
+    return _FIRST_PORT + (number + round(shift * _NUM_PORTS)) % _NUM_PORTS
+
+
+def first_of(node_list: str) -> str:
+    """Return the name of the first node of a list as Slurm writes it.
+
+    Raises:
+        ConfigError: it cannot be read here.
+    """
+    scontrol = shutil.which("scontrol")
+    if scontrol is None:
+        raise ConfigError(f"node list {node_list!r} cannot be read: scontrol is not on PATH of this node")
+    done = subprocess.run([scontrol, "show", "hostnames", node_list], capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not done.stdout.strip():
+        raise ConfigError(
+            f"node list {node_list!r} cannot be read: scontrol says {done.stderr.strip() or 'nothing'}; is this node's "
+            "Slurm set up?"
+        )
+    return done.stdout.split()[0]
+
+
+def listen(backlog: int, port: int = 0) -> socket.socket:
+    """Return a socket that listens on a port of every address of this machine, IPv6 ones where it has any.
+
+    Args:
+        backlog: connections that may wait.
+        port: 0 for a free one.
+    """
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+    return socket.create_server(("", port), backlog=backlog)
 
 
 def address_towards(first_host: str) -> str:

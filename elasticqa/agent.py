@@ -5,6 +5,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torch.distributed import DistError
@@ -72,7 +73,8 @@ class _Node:
         attempt = attempt_of_workers(self._folder)
         if attempt is None or all(item.kind == "changed" for item in known_departures(*attempt)):
             return
-        with hold(attempt[0]) as is_free:
+        # On a file system that is full or away the end is written by the next attempt.
+        with suppress(OSError), hold(attempt[0]) as is_free:
             if is_free:
                 end_attempt(*attempt)
 

@@ -50,7 +50,7 @@ class Attempt:
     def micro_batch_size(self) -> int:
         """At most so many features per rank and forward pass: as asked for, or fewer where they did not fit."""
         size = self.config.micro_batch_size
-        return size if self.shortage is None else min(size, self.shortage.micro_batch_size)
+        return size if self.shortage is None else min(size, max(1, self.shortage.micro_batch_size))
 
 
 def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digest: str | None = None) -> Attempt:
@@ -108,7 +108,7 @@ def _claim(
         if topology.restart_count and end is not None and end.get("is_fatal"):
             raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
         shortage = narrowest(choice.directory, topology.world_size)
-        if shortage is not None and shortage.micro_batch_size == 0:
+        if topology.restart_count and shortage is not None and shortage.micro_batch_size == 0:
             raise ConfigError(
                 f"run {choice.run_id} is not tried again: {shortage.what}; use --activation-checkpointing, more "
                 "processes, a smaller --max-length or model"

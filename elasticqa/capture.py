@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from elasticqa.ahead import Ahead
-from elasticqa.batching import MicroBatch, StepPlan, StepPlanner
+from elasticqa.batching import Extent, MicroBatch, StepPlan, StepPlanner
 from elasticqa.engine import EagerEngine, StepOutput
 from elasticqa.errors import DoesNotFitError
 from elasticqa.optim import Updater
@@ -90,7 +90,7 @@ class CapturedEngine:
         size, num_tokens = self._size(plan), self.num_tokens(plan)
         is_new = num_tokens not in self._captured
         if is_new:
-            self._captured[num_tokens] = self._capture(size, content)
+            self._captured[num_tokens] = self._capture(size, content, plan.largest)
         captured = self._captured[num_tokens]
         captured.batch.load(content, wants_stop=wants_stop)
         self._learning_rate.fill_(learning_rate)
@@ -126,8 +126,13 @@ class CapturedEngine:
             captured.graph.reset()
         self._captured.clear()
 
-    def _capture(self, size: BatchSize, content: Tensor) -> _Captured:
+    def _capture(self, size: BatchSize, content: Tensor, largest: Extent) -> _Captured:
         """Return the graph of a step of the size; weights and state of the optimizer stay as they are.
+
+        Args:
+            size: of the graph.
+            content: that is computed on the way.
+            largest: share of any rank, without what fills it up: what is told and halved where it does not fit.
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for it; then no graph is left.
@@ -139,10 +144,10 @@ class CapturedEngine:
         try:
             # Sharded weights are gathered in every pass: there is none without exchange.
             if not is_sharded(self.model):
-                guard.attempt(lambda: self._pass(batch, is_exchanged=False), size.extent)
+                guard.attempt(lambda: self._pass(batch, is_exchanged=False), largest)
             for _ in range(PASSES if self._captured else FIRST_PASSES):
-                guard.attempt_exchanging(lambda: self._pass(batch, is_exchanged=True), size.extent)
-            return guard.attempt(lambda: self._record(batch), size.extent)
+                guard.attempt_exchanging(lambda: self._pass(batch, is_exchanged=True), largest)
+            return guard.attempt(lambda: self._record(batch), largest)
         except DoesNotFitError:
             self.optimizer.zero_grad()
             self._free()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 from torch.distributed.checkpoint import state_dict_loader
@@ -155,9 +155,12 @@ class Checkpointer:
         return self._topology.broadcast(found)
 
     def named(self, path: Path) -> tuple[Path, Manifest]:
-        """Return a checkpoint that has been verified, with its manifest; every rank must call this."""
-        manifest = read_manifest(path, verify=False) if self._topology.is_main else None
-        return path, cast("Manifest", self._topology.broadcast(manifest))
+        """Return a checkpoint that has been verified, with its manifest; every rank must call this.
+
+        Raises:
+            CheckpointError: on every rank, if it cannot be read any more.
+        """
+        return path, self._topology.on_main(lambda: read_manifest(path, verify=False))
 
     def set_newer_aside(self, step: int) -> list[str]:
         """Move checkpoints of later steps out of the way and return their names; every rank must call this."""

@@ -5,9 +5,7 @@ A wrong request ends in seconds with one line, before any process group exists.
 
 import argparse
 import os
-import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from typing import NoReturn
 
 import torch
 
-from elasticqa.addresses import address_towards
+from elasticqa.addresses import address_towards, first_of, job_port
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.environment import JOINED_JOB_VARIABLE
 from elasticqa.errors import ConfigError, DataError
@@ -30,7 +28,6 @@ from elasticqa.topology import PROMISED, resolve_precision
 
 EXIT_BAD_REQUEST = 2
 
-_FIRST_PORT, _NUM_PORTS = 20_000, 20_000
 _PACES = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=6"
 """Seconds that MIN nodes wait for more, and between the signs of life of a node, of which 6 may be missing."""
 
@@ -74,7 +71,7 @@ def torchrun_options(launch: Launch, environ: Mapping[str, str]) -> list[str]:
         endpoint, job_id = "localhost:0", "local"
     else:
         job_id, first_host = _job_of(environ), _first_host(environ)
-        endpoint = f"{f'[{first_host}]' if ':' in first_host else first_host}:{_port_of(job_id)}"
+        endpoint = f"{f'[{first_host}]' if ':' in first_host else first_host}:{job_port(job_id)}"
     return [
         f"--nnodes={launch.min_nodes}:{launch.max_nodes}",
         f"--nproc-per-node={launch.nproc_per_node}",
@@ -110,11 +107,6 @@ def _job_of(environ: Mapping[str, str]) -> str:
     return environ.get("TORCHX_JOB_ID", "job").rsplit("/", 1)[-1]
 
 
-def _port_of(job_id: str, shift: int = 0) -> int:
-    number = int(job_id) if job_id.isdigit() else sum(map(ord, job_id)) * 31
-    return _FIRST_PORT + (number + shift) % _NUM_PORTS
-
-
 def _first_host(environ: Mapping[str, str]) -> str:
     """Return the name of the job's first node."""
     if environ.get("TORCHX_RANK0_HOST"):
@@ -122,13 +114,7 @@ def _first_host(environ: Mapping[str, str]) -> str:
     node_list = environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ.get("SLURM_JOB_NODELIST")
     if not node_list:
         return "localhost"
-    scontrol = shutil.which("scontrol")
-    if scontrol is None:
-        raise ConfigError(f"node list {node_list!r} cannot be read: scontrol is not on PATH of this node")
-    names = subprocess.run(
-        [scontrol, "show", "hostnames", node_list], capture_output=True, text=True, check=True
-    ).stdout.split()
-    return names[0]
+    return first_of(node_list)
 
 
 def roll_call(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -> None:
@@ -156,7 +142,7 @@ def roll_call(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -
         first_address=environ.get("SLURM_LAUNCH_NODE_IPADDR", first_host)
         if "TORCHX_RANK0_HOST" in environ
         else first_host,
-        port=_port_of(job_id, _NUM_PORTS // 2),
+        port=job_port(job_id, 0.5),
     )
     attend(place, facts, home(environ), launch.min_nodes)
 

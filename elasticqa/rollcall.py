@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elasticqa.addresses import listen
 from elasticqa.complaints import ABOUT_HOME, complaint_of
 from elasticqa.errors import ConfigError
 
@@ -86,7 +87,7 @@ def _preside(place: Place, facts: Mapping[str, Any], home: Path, min_nodes: int,
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"mark": mark, "facts": dict(facts)}), encoding="utf-8")
-            server = stack.enter_context(_listen(place))
+            server = stack.enter_context(listen(place.num_nodes, place.port))
         except OSError as error:
             return (
                 f"{facts['host']} cannot write {path} or listen on port {place.port} ({error.strerror}): free them, or "
@@ -114,14 +115,6 @@ def _missing(place: Place, answered: set[int], min_nodes: int) -> str:
         sys.stderr.write(f"elasticqa: {told}; going on without\n")
         return ""
     return f"{told}: its log (torchx log) tells why, or it does not reach port {place.port} of {place.first_host}"
-
-
-def _listen(place: Place) -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(
-            ("", place.port), family=socket.AF_INET6, backlog=place.num_nodes, dualstack_ipv6=True
-        )
-    return socket.create_server(("", place.port), backlog=place.num_nodes)
 
 
 def _ask(connection: socket.socket, hello: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

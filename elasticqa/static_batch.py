@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elasticqa.batching import Extent, Indices, MicroBatch
+from elasticqa.batching import Indices, MicroBatch
 from elasticqa.squad.features import Features
 
 SMALLEST_QUANTUM = 64
@@ -51,11 +51,6 @@ class BatchSize:
             max_length: tokens of the longest feature, and of a stand-in.
         """
         return cls(num_tokens, num_features + -(-num_tokens // max_length), max_length)
-
-    @property
-    def extent(self) -> Extent:
-        """What its memory follows from."""
-        return Extent(self.num_rows, self.num_tokens, self.num_rows * self.max_length)
 
     @property
     def parts(self) -> tuple[int, ...]:

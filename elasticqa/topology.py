@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from elasticqa.config import Precision
-from elasticqa.errors import ConfigError
+from elasticqa.errors import CheckpointError, ConfigError
 
 T = TypeVar("T")
 
@@ -141,12 +141,16 @@ class Topology:
         return box[0]
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """Return what rank 0 made of ``work``, or raise its ValueError on every rank; every rank must call this."""
-        outcome: tuple[T | None, ValueError | None] = (None, None)
+        """Return what rank 0 made of ``work``; every rank must call this.
+
+        Raises:
+            ValueError, CheckpointError: on every rank, what ``work`` raised.
+        """
+        outcome: tuple[T | None, Exception | None] = (None, None)
         if self.is_main:
             try:
                 outcome = work(), None
-            except ValueError as error:
+            except (ValueError, CheckpointError) as error:
                 outcome = None, error
         value, refusal = self.broadcast(outcome)
         if refusal is not None:

@@ -13,6 +13,7 @@ import psutil
 from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import PreTrainedModel
 
+from db.home import is_database_own, is_home_shared
 from elasticqa.aftermath import EXIT_PREEMPTED, Aftermath
 from elasticqa.attempt import Attempt, begin, write_end
 from elasticqa.build import build_trainer, plan_profile, restore, setup_facts
@@ -38,10 +39,17 @@ from elasticqa.watch import Watch
 
 PROCESS_GROUP_TIMEOUT = timedelta(minutes=5)
 """For the slowest phase of a living rank; that all live is watched elsewhere."""
+_INGEST_S = 60.0
+"""For the database: the agents of other nodes wait for twice as long."""
+_LAST_INGEST_S = 10.0
+"""The same after a request to stop, of which SIGKILL follows."""
 EXIT_FAILED = 1
 EXIT_BAD_REQUEST = 2
 _AGREED = (ConfigError, DataError, DoesNotFitError, HomeError, NonFiniteLossError, CheckpointError)
 """Errors that every rank raises at the same place."""
+
+_FATAL = (NonFiniteLossError, DoesNotFitError)
+"""Errors that the same start would raise again."""
 
 
 @record
@@ -125,16 +133,14 @@ def run(
                 keep(attempt.directory, topology.rank, shortage)
             watch.failed(error, is_agreed=isinstance(error, _AGREED))
             stacks.add_error(f"{watch.name} failed", error)
-            write_end(
-                attempt, "failed", _reason(error, topology, watch), is_fatal=isinstance(error, NonFiniteLossError)
-            )
+            write_end(attempt, "failed", _reason(error, topology, watch), is_fatal=isinstance(error, _FATAL))
             raise
         watch.close()
         after = {"first_pass": trainer.first_pass_time_s, **phases.take()}
         end = write_end(attempt, *_status(trainer, attempt), **figures(trainer), phases=after)
         trainer.recorder.totals(end)
     if topology.is_main:
-        ingested = ingest()
+        ingested = ingest(_INGEST_S if trainer.stopped_by is None else _LAST_INGEST_S)
         trainer.recorder.say(closing(attempt, end, trainer.recorder.evaluations, ingested))
     return 0 if trainer.stopped_by is None else EXIT_PREEMPTED
 
@@ -179,13 +185,21 @@ def figures(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def ingest() -> str | None:
+def ingest(limit_s: float) -> str | None:
     """Bring the database up to the journals in a process of its own; return what went wrong, if anything did.
 
-    The journal is the truth: a database that is away takes the lines in later.
+    The journal is the truth: a database that is away takes the lines in later. On a compute node whose home is shared
+    nothing is done: nobody would ever look at the database of that machine.
     """
+    if is_database_own(os.environ) and is_home_shared(os.environ):
+        return None
     command = [sys.executable, "-m", "db.ingest"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_without_ranks())
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=_without_ranks(), timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        return f"db.ingest was stopped after {limit_s:g} s"
     if done.returncode == 0:
         return None
     return (done.stderr.strip() or f"db.ingest ended with status {done.returncode}").splitlines()[-1]

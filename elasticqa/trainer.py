@@ -106,7 +106,7 @@ class Trainer:
         """
         began = time.perf_counter()
         self.engine.prime(self.step)
-        self.profiler.start()
+        self._start_profiler()
         self._clock = time.perf_counter()
         self.first_pass_time_s = self._clock - began
         if self.step == 0 and self.config.eval_before:
@@ -247,6 +247,13 @@ class Trainer:
             peak_reserved_bytes=self.peak_reserved_bytes(),
         )
 
+    def _start_profiler(self) -> None:
+        try:
+            self.profiler.start()
+        except ProfileError as error:
+            self.recorder.event("profile_lost", str(error))
+            self.profiler = NoProfiler()
+
     def _profile(self) -> None:
         """Tell the profiler that a step is done; writing its trace is no part of a step."""
         try:
@@ -255,7 +262,8 @@ class Trainer:
             self.recorder.event("profile_lost", str(error))
             return
         if profile is not None:
-            self._read_figures(lag=0)
+            # Figures of the traced steps are read later, as on the other ranks, which have no profiler: who reads them
+            # here might learn of a request to stop before the others do.
             self.recorder.write("profile", profile)
             self.is_profiled = True
             self._clock = time.perf_counter()

@@ -9,15 +9,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import Self
 
+from elasticqa.addresses import listen
 from elasticqa.departures import departure
 from elasticqa.stacks import main_thread_place
 from elasticqa.topology import Topology
 from elasticqa.verdict import Suspicion, Verdict, one_line
-from elasticqa.wire import Line, Wire, connect, listen
+from elasticqa.wire import Line, Wire, connect
 
 BEAT_S = 1.0
 STUCK_S = 600.0
@@ -85,6 +86,8 @@ class Watch:
                 wire = connect(self._topology.main_address, port, _CONNECT_S)
                 wire.send({"token": self._token, "rank": self._rank})
                 self._add(0, wire)
+            else:
+                self._meet()
         self._selector.register(self._wake_reader, EVENT_READ)
         self._heard_at = dict.fromkeys(self._peers(), time.monotonic())
         self._thread.start()
@@ -143,11 +146,22 @@ class Watch:
         if not is_agreed:
             self._is_cleared.wait(self._silence_s + _AGREED_S)
 
+    def _meet(self) -> None:
+        """Accept the others, who connect now; one that does not come counts as silent later."""
+        assert self._listener is not None
+        until = time.monotonic() + _CONNECT_S
+        while len(self._wires) < self._world_size - 1 and (left := until - time.monotonic()) > 0:
+            self._listener.settimeout(left)
+            with suppress(TimeoutError):
+                self._accept(time.monotonic())
+        self._listener.settimeout(None)
+
     def _say(self, line: Line) -> None:
         with self._lock:
             if self._rank == 0:
                 self._take(line)
-                if line.get("agreed"):
+                if line.get("agreed") or line["kind"] == "changed":
+                    # The process may be over before a verdict is due.
                     self._tell(line)
             elif 0 in self._wires:
                 self._wires[0].send(line)

@@ -63,13 +63,6 @@ def _parsed(raw: bytes) -> Line | None:
     return line if isinstance(line, dict) else None
 
 
-def listen(backlog: int) -> socket.socket:
-    """Return a socket that listens on a free port of every address of this machine, IPv6 ones where it has any."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
-    return socket.create_server(("", 0), backlog=backlog)
-
-
 def connect(host: str, port: int, timeout_s: float) -> Wire:
     """Return a connection to a port.
 

@@ -55,7 +55,12 @@ def is_silent(topology: Topology, watch: Watch) -> None:
         topology.barrier()
 
 
-CASES = ((1, fails), (None, fails_as_all), (1, fails_as_all), (2, leaves), (1, is_silent), (None, None))
+def goes(topology: Topology, watch: Watch) -> None:
+    leaves(topology, watch)
+    watch.close()
+
+
+CASES = ((1, fails), (None, fails_as_all), (1, fails_as_all), (2, leaves), (0, goes), (1, is_silent), (None, None))
 """The rank that does something (None: all of them), and what it does."""
 
 
@@ -80,9 +85,10 @@ def watches(topology: Topology) -> list[object]:
 @pytest.mark.slow
 def test_ranks_learn_who_is_the_cause() -> None:
     first, second, third = run_on_ranks(3, watches)
-    fails, all_fail, one_fails_alone, leaves, is_silent, nothing = zip(first, second, third, strict=True)
+    fails, all_fail, one_fails_alone, leaves, goes, is_silent, nothing = zip(first, second, third, strict=True)
     assert fails == ((1, "failed", "failed: KeyError: 'a'"), None, (1, "failed", "failed: KeyError: 'a'"))
     assert all_fail == nothing == (None, None, None)
     assert one_fails_alone == ((1, "failed", "failed: ConfigError: c"), None, (1, "failed", "failed: ConfigError: c"))
     assert leaves == ((2, "changed", "leaves now"), (2, "changed", "leaves now"), None)
+    assert goes == (None, (0, "changed", "leaves now"), (0, "changed", "leaves now"))
     assert [told and told[:2] for told in is_silent] == [(1, "silent"), None, (1, "silent")]

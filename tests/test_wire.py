@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from elasticqa.wire import Wire, connect, listen
+from elasticqa.addresses import listen
+from elasticqa.wire import Wire, connect
 
 
 def pair() -> tuple[Wire, socket.socket]:

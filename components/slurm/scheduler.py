@@ -80,13 +80,22 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
             )
         # ID, or ID;CLUSTER where clusters are federated.
         job_id = done.stdout.strip().split(";")[0]
-        self._refuse_what_never_starts(job_id)
         text = json.dumps({"name": request.name, "submitted_at": time.time(), "command": request.command})
-        (self.logs / f"{job_id}.json").write_text(text + "\n", encoding="utf-8")
+        path = self.logs / f"{job_id}.json"
+        path.write_text(text + "\n", encoding="utf-8")
+        try:
+            self._refuse_what_never_starts(job_id)
+        except SlurmError:
+            path.unlink()
+            raise
         return job_id
 
     def _refuse_what_never_starts(self, job_id: str) -> None:
-        job = jobs.find(job_id, self.logs)
+        try:
+            job = jobs.find(job_id, self.logs)
+        except SlurmError:
+            # The job is in the queue, whoever may not be asked about it just now.
+            return
         reason = "" if job is None else job.detail.strip("()")
         if reason in _NEVER_STARTS:
             self._cancel_existing(job_id)

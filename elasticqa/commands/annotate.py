@@ -45,13 +45,23 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         annotations = _asked(options)
         runs = runs_dir(environ)
         run_id = find_run(options.run, runs)
-        annotate(runs / run_id, annotations)
+        _write(runs / run_id, annotations)
         bring_up_to_date(environ)
     except (ConfigError, DatabaseError) as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 2
     sys.stdout.write(f"{run_id}: {', '.join(f'{kind} {value!r}' for kind, value in annotations)}\n")
     return 0
+
+
+def _write(directory: Path, annotations: list[tuple[str, str]]) -> None:
+    try:
+        annotate(directory, annotations)
+    except OSError as error:
+        raise ConfigError(
+            f"{directory} cannot be written ({error.strerror}): annotations lie beside the run's journal; free its "
+            "file system, or ask whose run it is"
+        ) from error
 
 
 def _asked(options: argparse.Namespace) -> list[tuple[str, str]]:

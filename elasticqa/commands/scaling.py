@@ -49,11 +49,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         with state.hold(study):
             try:
                 return _work(study, options, environ)
-            finally:
+            except ConfigError:
                 if is_new and not any(item.handle for item in study.tries.values()):
                     # Refused before anything ran: the corrected command is another study.
                     study.path.unlink()
                     study.path.with_suffix(".lock").unlink()
+                raise
     except (ConfigError, DataError, DatabaseError) as error:
         return complain(parser.prog, error)
 

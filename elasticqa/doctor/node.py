@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from elasticqa.addresses import first_of, job_port
 from elasticqa.doctor.cluster import MARKER
+from elasticqa.errors import ConfigError
 from elasticqa.home import HomeError, home
 from elasticqa.node_facts import node_facts
 
@@ -27,7 +28,6 @@ TIMEOUT = timedelta(seconds=60)
 NUM_REPEATS = 5
 CPU_BYTES, GPU_BYTES = 1 << 24, 1 << 28
 """All-reduced: of the size of a bucket of gradients, and of the gradients of BERT-base in 16 bits."""
-_FIRST_PORT, _NUM_PORTS = 20_000, 20_000
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -36,9 +36,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     parser.add_argument("--mark", required=True, help="name of the file that the login node left in the home directory")
     mark = parser.parse_args(argv).mark
     number, num_nodes = int(environ["SLURM_NODEID"]), int(environ["SLURM_STEP_NUM_NODES"])
-    host = first_host(environ)
+    try:
+        host = first_of(environ["SLURM_STEP_NODELIST"])
+    except ConfigError as error:
+        _tell("trouble", {"host": socket.gethostname(), "error": str(error)})
+        return 0
     _tell("node", _facts(number, host, mark, environ))
-    port = _FIRST_PORT + (int(environ["SLURM_JOB_ID"]) + _NUM_PORTS // 4) % _NUM_PORTS
+    port = job_port(environ["SLURM_JOB_ID"], 0.25)
     try:
         dist.init_process_group(
             "gloo", init_method=f"tcp://{host}:{port}", rank=number, world_size=num_nodes, timeout=TIMEOUT
@@ -53,12 +57,6 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     if number == 0:
         _tell("measured", measured)
     return 0
-
-
-def first_host(environ: Mapping[str, str]) -> str:
-    """Return the name of the first node of this job step."""
-    command = ["scontrol", "show", "hostnames", environ["SLURM_STEP_NODELIST"]]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
 
 
 def measure(num_nodes: int) -> dict[str, Any]:
