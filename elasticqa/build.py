@@ -166,6 +166,8 @@ def restore(trainer: Trainer, attempt: Attempt) -> str | None:
         message = f"{shortage.what} in the attempt before; goes on with micro-batches of at most {size}"
         trainer.recorder.event("micro_batch_halved", message, step=None, micro_batch_size=size)
     found = checkpointer.newest_whole() if attempt.checkpoint is None else checkpointer.named(attempt.checkpoint)
+    for message in checkpointer.skipped:
+        trainer.recorder.write("event", {"name": "checkpoint_skipped", "message": message, "data": {}})
     if found is None:
         return None
     path, manifest = found

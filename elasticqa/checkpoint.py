@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from elasticqa.errors import CheckpointError
 from elasticqa.manifest import Manifest, checkpoint_directories, directory_name, read_manifest
-from elasticqa.retention import note_best, noted_best, put_back_replaced, set_aside
+from elasticqa.retention import note_best, put_back_replaced, set_aside
 from elasticqa.saving import Committed, Saving, Writer, cause_of
 from elasticqa.staging import Staging, state_of
 from elasticqa.topology import Topology
@@ -59,6 +59,8 @@ class Checkpointer:
         self._writer = Writer(directory, topology.apart(_WRITE_TIMEOUT), keep, flush_record)
         self._executor = ThreadPoolExecutor(1, "checkpoint")
         self._saving: Saving | None = None
+        self.skipped: list[str] = []
+        """What ``newest_whole`` said of damaged checkpoints, on rank 0."""
         # torch would warn that a single process saves as a single process.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
@@ -134,14 +136,10 @@ class Checkpointer:
         """Keep a committed checkpoint while no other one has a higher F1, in percent; only rank 0 does, and says so."""
         return self._topology.is_main and note_best(self._directory, step, f1)
 
-    def best(self) -> tuple[Path, float] | None:
-        """Return the checkpoint with the highest F1 and that F1, not verified; None if none has been noted."""
-        return noted_best(self._directory)
-
     def newest_whole(self) -> tuple[Path, Manifest] | None:
         """Return the newest checkpoint that matches its manifest; every rank must call this.
 
-        Damaged ones are skipped with a warning that names them.
+        Damaged ones are skipped with a warning that names them; ``skipped`` has it on rank 0.
         """
         found = None
         if self._topology.is_main:
@@ -151,7 +149,8 @@ class Checkpointer:
                     found = path, read_manifest(path, verify=True)
                     break
                 except CheckpointError as error:
-                    logger.warning("%s; trying an older one", error)
+                    self.skipped.append(f"{error}; trying an older one")
+                    logger.warning("%s", self.skipped[-1])
         return self._topology.broadcast(found)
 
     def named(self, path: Path) -> tuple[Path, Manifest]:

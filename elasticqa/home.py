@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ulid import ULID
 
-from db.home import RUN_ID_PATTERN, home_of, runs_dir_of
+from db.home import home_of, runs_dir_of
 from elasticqa.errors import ConfigError
 
 
@@ -48,21 +48,6 @@ def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
         HomeError: as `home` does.
     """
     return runs_dir_of(home(environ))
-
-
-def run_dir(run_id: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory of a run; it is not created.
-
-    Raises:
-        ValueError: `run_id` is no plain name, so it could lead out of the runs directory.
-        HomeError: as `home` does.
-    """
-    if not RUN_ID_PATTERN.fullmatch(run_id):
-        raise ValueError(
-            f"run id {run_id!r} is not a plain name: use 1 to 64 letters, digits, '.', '_' or '-', starting "
-            "with a letter or digit"
-        )
-    return runs_dir(environ) / run_id
 
 
 def new_run_id() -> str:

@@ -21,6 +21,7 @@ from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import Parallel
 from elasticqa.errors import CheckpointError
 from elasticqa.manifest import Manifest
+from elasticqa.retention import noted_best
 from elasticqa.saving import Committed
 from elasticqa.topology import Topology
 from tests.conftest import REPOSITORY
@@ -158,6 +159,17 @@ def test_newest_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-00000002", "step-00000004"]  # 30 is no ancestor of 4
 
 
+def test_damaged_checkpoint_is_skipped_and_named(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1, 5)
+    flip(tmp_path / "step-00000005" / "__0_0.distcp")
+    found = checkpointer.newest_whole()
+    assert found is not None
+    assert found[0].name == "step-00000001"
+    (message,) = checkpointer.skipped
+    assert "step-00000005" in message
+    assert message.endswith("trying an older one")
+
+
 def test_only_whole_checkpoint_outlives_a_damaged_newer_one(tmp_path: Path) -> None:
     checkpointer = save_some(tmp_path, 1, 5)
     flip(tmp_path / "step-00000005" / "__0_0.distcp")
@@ -185,7 +197,7 @@ def test_replacement_cut_short_gives_the_first_back(tmp_path: Path) -> None:
 
 def test_best_is_never_pruned_until_a_better_one_comes(tmp_path: Path) -> None:
     checkpointer = save_some(tmp_path, 1, keep=1)
-    assert checkpointer.best() is None
+    assert noted_best(tmp_path) is None
     first = tmp_path / "step-00000001"
     assert checkpointer.keep_best(1, 70.0)
     save_some(tmp_path, 2, 3, keep=1)
@@ -193,7 +205,7 @@ def test_best_is_never_pruned_until_a_better_one_comes(tmp_path: Path) -> None:
     assert not checkpointer.keep_best(3, 70.0)
     assert not checkpointer.keep_best(8, 99.0)  # of which there is no checkpoint
     assert names(tmp_path) == ["best.json", "step-00000001", "step-00000003"]
-    assert checkpointer.best() == (first, 70.0)
+    assert noted_best(tmp_path) == (first, 70.0)
     assert checkpointer.keep_best(3, 71.0)
     save_some(tmp_path, 4, keep=1)
     assert names(tmp_path) == ["best.json", "step-00000003", "step-00000004"]
@@ -203,9 +215,9 @@ def test_best_is_never_pruned_until_a_better_one_comes(tmp_path: Path) -> None:
 def test_note_of_the_best_that_cannot_be_trusted_is_replaced(content: str, tmp_path: Path) -> None:
     checkpointer = save_some(tmp_path, 1)
     (tmp_path / "best.json").write_text(content, encoding="utf-8")
-    assert checkpointer.best() is None
+    assert noted_best(tmp_path) is None
     assert checkpointer.keep_best(1, 1.0)
-    assert checkpointer.best() == (tmp_path / "step-00000001", 1.0)
+    assert noted_best(tmp_path) == (tmp_path / "step-00000001", 1.0)
 
 
 def save_beyond_the_limit(topology: Topology, directory: Path, limit: int) -> tuple[str, list[str]]:

@@ -17,6 +17,7 @@ from elasticqa.manifest import checkpoint_directories, read_manifest
 from elasticqa.metrics import Evaluation
 from elasticqa.profiling import NoProfiler
 from elasticqa.record import Recorder
+from elasticqa.retention import noted_best
 from elasticqa.signals import StopRequest
 from elasticqa.topology import Topology
 from elasticqa.trainer import WARMUP_STEPS, NonFiniteLossError, Trainer
@@ -99,7 +100,7 @@ def test_run_evaluates_and_saves_when_due_and_at_the_end(tmp_path: Path) -> None
         (9, "final"),
     ]
     assert found["checkpoint"][1]["path"] == "checkpoints/step-00000004"
-    assert made.checkpointer.best() == (tmp_path / "checkpoints" / "step-00000003", 47.0)
+    assert noted_best(tmp_path / "checkpoints") == (tmp_path / "checkpoints" / "step-00000003", 47.0)
     assert (made.step, made.stopped_by, made.best_f1) == (9, None, 50.0)
     assert made.engine.model.training
     losses = [line["loss"] for line in found["step"]]

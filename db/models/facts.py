@@ -78,7 +78,7 @@ class Checkpoint(_OfAttempt, Base):
 
 
 class Event(_OfAttempt, Base):
-    """Anything worth a line: signals, resumes, skipped checkpoints, non-finite losses."""
+    """Anything worth a line: resumes, lost peers, skipped checkpoints, halved micro-batches."""
 
     __tablename__ = "events"
 

@@ -1,6 +1,5 @@
 """What a study measures: its matrix of cells, the order of their repeats, and the trainer's flags of each."""
 
-import hashlib
 import json
 import random
 from collections.abc import Mapping
@@ -125,10 +124,6 @@ class Plan:
                 cells.sort(key=lambda cell: -cell.world_size)
             slots += [Slot(cell, repeat) for cell in cells]
         return slots
-
-    def digest(self) -> str:
-        """Return what the same command has in common with itself."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def config(self) -> TrainConfig:
         """Return the config of the reference.
