@@ -10,20 +10,16 @@ import json
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.circumstances import circumstances
+from benchmarks.fault_rows import chaos
 from benchmarks.small_run import write_data, write_model
 from tests.chaos.laboratory import Laboratory
 from tests.chaos.schedule import draw
-
-_HEAD = """| fault | times | in schedules that failed | recoveries | seconds to the next step, median (most) |
-|---|---|---|---|---|"""
 
 
 def run_one(laboratory: Laboratory, seed: int) -> dict[str, Any]:
@@ -37,26 +33,6 @@ def run_one(laboratory: Laboratory, seed: int) -> dict[str, Any]:
         # What failed is a result; its files stay for whoever looks into it.
         result["failure"] = str(error)[:4000]
     return result | {"seconds": round(time.monotonic() - began, 1)}
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    """Return the table of faults in Markdown."""
-    counts: dict[str, int] = defaultdict(int)
-    failures: dict[str, int] = defaultdict(int)
-    recoveries: dict[str, list[float]] = defaultdict(list)
-    for result in results:
-        for event in result["schedule"]["events"]:
-            counts[event["kind"]] += 1
-            failures[event["kind"]] += result["failure"] is not None
-        for kind, seconds in result.get("recovery_s", []):
-            recoveries[kind].append(seconds)
-    lines = []
-    for kind, count in sorted(counts.items()):
-        seconds = recoveries[kind]
-        shown = f"{median(seconds):.1f} ({max(seconds):.1f})" if seconds else "-"
-        lines.append(f"| `{kind}` | {count} | {failures[kind]} | {len(seconds)} | {shown} |")
-    failed = sum(result["failure"] is not None for result in results)
-    return "\n".join([f"{len(results)} schedules, {failed} failed\n", _HEAD, *lines])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 options.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     finally:
         laboratory.close()
-    print(table(results))
+    print(chaos(results))
     if any(result["failure"] for result in results):
         print(f"files of what failed: {folder}")
         return 1

@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 
+def without_folders(arguments: list[str]) -> list[str]:
+    """Return a command's arguments without the folders of this machine."""
+    return [Path(each).name if "/" in each else each for each in arguments]
+
+
 def circumstances(module: str) -> dict[str, Any]:
     """Return the facts that every result of this machine carries.
 
@@ -21,5 +26,5 @@ def circumstances(module: str) -> dict[str, Any]:
         "cpu": f"{name[1] if name else platform.machine()}, {len(os.sched_getaffinity(0))} cores",
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "date": datetime.now(UTC).date().isoformat(),
-        "command": shlex.join(["python", "-m", module, *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", module, *without_folders(sys.argv[1:])]),
     }

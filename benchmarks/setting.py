@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering, AutoTokenizer, PretrainedConfig
 
+from benchmarks.circumstances import without_folders
 from elasticqa.environment import host_facts
 from elasticqa.squad.cache import FeatureRequest, load_or_build
 from elasticqa.squad.features import Features, Windowing
@@ -115,13 +116,8 @@ def facts(of_card: str | None = None) -> dict[str, Any]:
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),
         "load": round(os.getloadavg()[0], 1),
-        "command": shlex.join(["python", "-m", name, *_shown(sys.argv[1:])]),
+        "command": shlex.join(["python", "-m", name, *without_folders(sys.argv[1:])]),
     }
-
-
-def _shown(arguments: list[str]) -> list[str]:
-    """Return the arguments without the folders of this machine."""
-    return [Path(each).name if "/" in each else each for each in arguments]
 
 
 def write(results: Path, measurements: list[dict[str, Any]]) -> None:

@@ -12,7 +12,8 @@ SINGLE = {"elasticqa": "elasticqa", "hf": "hf_bf16", "lightning": "lightning_bf1
 """First word of a variant on several GPUs -> the same trainer on one."""
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells below their head."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -21,7 +22,8 @@ def _gib(num_bytes: int | None) -> str:
     return "" if num_bytes is None else f"{num_bytes / 2**30:.1f}"
 
 
-def _spread(values: Sequence[float], form: str = ",.0f") -> str:
+def spread(values: Sequence[float], form: str = ",.0f") -> str:
+    """Return the median with the least and the most."""
     return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
@@ -30,7 +32,7 @@ def training(rows: list[Row]) -> str:
     rate = {_size(row): median(row["features_per_s"]) for row in rows}
     ordered = sorted(rows, key=lambda row: (row["world_size"], row["global_batch_size"], -rate[_size(row)]))
     form = ",.0f" if min(rate.values()) >= 100 else ",.2f"
-    return _table(
+    return markdown_table(
         ("variant", "model", "GPUs", "global batch", "features/s", "is", "GiB allocated", "GiB reserved"),
         [
             (
@@ -38,7 +40,7 @@ def training(rows: list[Row]) -> str:
                 row["model"],
                 str(row["world_size"]),
                 str(row["global_batch_size"]),
-                _spread(row["features_per_s"], form),
+                spread(row["features_per_s"], form),
                 _multiple(row, rate),
                 _gib(row["peak_memory_bytes"]),
                 _gib(row.get("peak_reserved_bytes")),
@@ -70,7 +72,7 @@ def _multiple(row: Row, rate: dict[tuple[str, int, int], float]) -> str:
 
 def equality(rows: list[Row]) -> str:
     """Return how far losses are apart."""
-    return _table(
+    return markdown_table(
         ("model", "batch", "losses", "largest difference"),
         [
             (
@@ -86,14 +88,14 @@ def equality(rows: list[Row]) -> str:
 
 def evaluation(rows: list[Row]) -> str:
     """Return features per second of evaluations."""
-    return _table(
+    return markdown_table(
         ("model", "precision", "features", "features/s", "whole, s", "forward passes and spans, s"),
         [
             (
                 row["model"],
                 row["precision"],
                 f"{row['num_features']:,}",
-                _spread(row["eval_features_per_s"]),
+                spread(row["eval_features_per_s"]),
                 f"{median(row['eval_time_s']):.2f}",
                 f"{median(row['spans_time_s']):.2f}",
             )
@@ -105,7 +107,7 @@ def evaluation(rows: list[Row]) -> str:
 def memory(rows: list[Row]) -> str:
     """Return peaks at one batch, and the largest batch that fits."""
     ordered = sorted(rows, key=lambda row: (row["activation_checkpointing"], row["variant"]))
-    return _table(
+    return markdown_table(
         (
             "variant",
             "model",
@@ -134,7 +136,7 @@ def memory(rows: list[Row]) -> str:
 
 def stalls(rows: list[Row]) -> str:
     """Return for how long a save stops the steps, and what saves at an interval add."""
-    return _table(
+    return markdown_table(
         ("model", "strategy", "ranks", "MiB", "stall, ms: p50, p95, most", "whole save, s", "every", "more time"),
         [
             (
@@ -143,7 +145,7 @@ def stalls(rows: list[Row]) -> str:
                 str(row["world_size"]),
                 f"{row['bytes'] / 2**20:,.0f}",
                 f"{row['stall_p50_ms']:.1f}, {row['stall_p95_ms']:.1f}, {row['stall_max_ms']:.1f}",
-                _spread(row["save_time_s"], ".2f"),
+                spread(row["save_time_s"], ".2f"),
                 f"{row['every']:,} steps",
                 f"{row['inflation_percent']:.2f}%",
             )
@@ -154,7 +156,7 @@ def stalls(rows: list[Row]) -> str:
 
 def resizes(rows: list[Row]) -> str:
     """Return how a checkpoint went on under another strategy or with other ranks."""
-    return _table(
+    return markdown_table(
         (
             "model",
             "precision",
@@ -189,7 +191,7 @@ def recipe(rows: list[Row]) -> str:
         *((name, *(f"{row['parts_s'].get(name, 0.0):.1f}" for row in rows)) for name in names),
         ("steps, number", *(f"{row['num_steps']:,}" for row in rows)),
     ]
-    return _table(("", *(f"{row['model']}, {row['variant']}" for row in rows)), lines)
+    return markdown_table(("", *(f"{row['model']}, {row['variant']}" for row in rows)), lines)
 
 
 def quality(rows: list[Row]) -> str:
@@ -209,54 +211,4 @@ def quality(rows: list[Row]) -> str:
                 for name in ("em", "f1")
             ]
             lines.append((f"`{variant}`", of_seeds[0]["model"], "mean", *shown))
-    return _table(("variant", "model", "seed", "EM", "F1"), lines)
-
-
-def parts(rows: list[Row]) -> str:
-    """Return where a step's time goes under the profiler, by kind of kernel; on a CPU, of operator."""
-    names = list(dict.fromkeys(name for row in rows for name in row["categories_ms"]))
-    lines = [
-        ("**step, without profiler**", *(f"**{_spread(row['step_ms'], '.2f')}**" for row in rows)),
-        *((name, *(f"{row['categories_ms'].get(name, 0.0):.2f}" for row in rows)) for name in names),
-    ]
-    for name, key in (
-        ("device busy", "busy_ms"),
-        ("communication with nothing beside it", "exposed_communication_ms"),
-        ("device idle", "idle_ms"),
-    ):
-        if any(key in row for row in rows):
-            lines.append((name, *(f"{row[key]:.2f}" if key in row else "" for row in rows)))
-    return _table(("ms", *(_title_of_parts(row) for row in rows)), lines)
-
-
-def _title_of_parts(row: Row) -> str:
-    title = f"{row['model']}, {row['parallel']} x {row['world_size']}, batch {row['global_batch_size']}"
-    changes = [
-        *([] if row["exchanges"] else ["no exchange"]),
-        *([] if row["bucket_mib"] is None else [f"buckets of {row['bucket_mib']:g} MiB"]),
-        *(["averaged by NCCL"] if row["averages"] else []),
-        *(f"{name}={value}" for name, value in row["nccl"].items()),
-    ]
-    return ", ".join([title, *changes])
-
-
-def ceilings(rows: list[Row]) -> str:
-    """Return what a card does at most, and the least time of a step that follows from it."""
-    lines = []
-    for row in rows:
-        products, copies, needs = row["products_tflop_per_s"], row["copies_gb_per_s"], row["needs"]
-        lines += [(f"{name}, GB/s", f"{value:,.0f}") for name, value in copies.items()]
-        lines += [(f"product {name}, TFLOP/s", f"{value:,.3g}") for name, value in products.items()]
-        lines += [
-            (f"sent by {row['world_size']}, {name}, GB/s", f"{v:,.0f}") for name, v in row["sent_gb_per_s"].items()
-        ]
-        compute_ms = 1e3 * needs["operations"] / (median(products.values()) * 1e12)
-        bytes_ms = 1e3 * needs["bytes"] / (copies["copy, read and written"] * 1e9)
-        lines += [
-            (
-                f"products of a step of {row['model']}, {row['tokens']:,} tokens, at the median of these, ms",
-                f"{compute_ms:.2f}",
-            ),
-            ("weights, gradients and moments of a step at the speed of a copy, ms", f"{bytes_ms:.2f}"),
-        ]
-    return _table(("", "measured"), lines)
+    return markdown_table(("variant", "model", "seed", "EM", "F1"), lines)

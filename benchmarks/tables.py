@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fault_rows import chaos, journal_kills, logging_cost, recovery
+from benchmarks.step_rows import ceilings, parts
 from benchmarks.table_rows import (
-    ceilings,
     equality,
     evaluation,
     memory,
-    parts,
     quality,
     recipe,
     resizes,
@@ -40,6 +40,10 @@ TITLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "resize": ("Checkpoints at another world size and strategy", resizes),
     "recipe": ("The whole recipe", recipe),
     "quality": ("Quality", quality),
+    "chaos": ("Runs under faults", chaos),
+    "recovery": ("From a kill to the next step", recovery),
+    "journal_kills": ("Killed while it journals", journal_kills),
+    "logging_cost": ("What noting a step costs", logging_cost),
 }
 
 
@@ -47,8 +51,8 @@ def kind_of(row: Row) -> str | None:
     """Return which table a measurement belongs to; None for those of other scripts."""
     if "steps_a_repeat" in row:
         return "training"
-    what = row.get("what")
-    return what if what in TITLES else None
+    what = row.get("what") or row.get("measurement", "")
+    return next((kind for kind in TITLES if kind == what or what.startswith(f"{kind}_")), None)
 
 
 def tables(paths: Iterable[Path]) -> str:
@@ -57,11 +61,12 @@ def tables(paths: Iterable[Path]) -> str:
     for path in sorted(paths):
         for row in json.loads(path.read_text(encoding="utf-8")):
             if (kind := kind_of(row)) is not None:
-                found[kind][row["date"], row["card"], row["torch"], row["command"]].append(row)
+                where = f"{row['card']}, torch {row['torch']}" if "card" in row else row["cpu"]
+                found[kind][row["date"], where, row["command"]].append(row)
     parts = []
     for kind, (title, table) in TITLES.items():
-        for (date, card, torch, command), rows in found[kind].items():
-            parts.append(f"### {title}\n\n{date}, {card}, torch {torch}: `{command}`\n\n{table(rows)}")
+        for (date, where, command), rows in found[kind].items():
+            parts.append(f"### {title}\n\n{date}, {where}: `{command}`\n\n{table(rows)}")
     return "\n\n".join(parts) or NO_RESULTS
 
 
