@@ -43,8 +43,9 @@ def change_ddp(bucket_mib: float | None) -> None:
 def leave_out_exchange() -> None:
     """Let every rank train for itself: what is left of a step is the computation."""
 
-    def never(model: nn.Module, _: bool) -> None:
-        parallel.set_gradient_sync(model, is_last=False)
+    def never(model: nn.Module, is_exchanged: bool) -> None:
+        del is_exchanged
+        parallel.set_gradient_sync(model, is_exchanged=False)
 
     engine.set_gradient_sync = capture.set_gradient_sync = never  # type: ignore[attr-defined]
 

@@ -189,7 +189,7 @@ class EagerEngine:
 
     def _exchange(self, plan: StepPlan) -> None:
         """Exchange the gradients that are there, with a pass that adds nothing."""
-        set_gradient_sync(self.model, is_last=True)
+        set_gradient_sync(self.model, is_exchanged=True)
         self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), plan.num_features)
 
     def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:

@@ -41,6 +41,7 @@ def save_pretrained(
                 temporary, state_dict={name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
             )
             tokenizer.save_pretrained(temporary)
+            _share(temporary)
             shutil.rmtree(directory, ignore_errors=True)
             temporary.rename(directory)
         except (OSError, SafetensorError) as error:
@@ -52,3 +53,10 @@ def save_pretrained(
             f"model {directory} could not be written: {problem}; free some space and start again: the last checkpoint "
             "holds what was learned"
         )
+
+
+def _share(directory: Path) -> None:
+    """Let whoever may read the other files of the model read the weights: safetensors makes them for the user alone."""
+    mode = (directory / "config.json").stat().st_mode
+    for path in directory.iterdir():
+        path.chmod(mode)

@@ -79,10 +79,10 @@ def _shard(model: nn.Module, topology: Topology, precision: Precision, *, is_res
     return model
 
 
-def set_gradient_sync(model: nn.Module, is_last: bool) -> None:
-    """Let only the last micro-batch of a step exchange gradients (DDP); FSDP reduces in each, to stay sharded."""
+def set_gradient_sync(model: nn.Module, is_exchanged: bool) -> None:
+    """Let the next backward pass exchange gradients, or not (DDP); FSDP reduces in each, to stay sharded."""
     if isinstance(model, DistributedDataParallel):
-        model.require_backward_grad_sync = is_last
+        model.require_backward_grad_sync = is_exchanged
 
 
 def local_parameter_bytes(model: nn.Module) -> int:

@@ -79,15 +79,16 @@ def choose_run(
 
 
 def _named_run(config: TrainConfig, runs_dir: Path, digest: str | None) -> RunChoice:
-    for path in (Path(config.resume).absolute(), runs_dir / config.resume):
+    for path in (Path(config.resume).absolute(), *_of_id(config.resume, runs_dir)):
         checkpoint = path.resolve() if step_of(path) >= 0 and path.is_dir() else None
         directory = path.resolve() if checkpoint is None else checkpoint.parent.parent
         if first_line(directory) is not None:
             break
     else:
         raise ConfigError(
-            f"resume={config.resume!r} is not a run: give auto, none, a run id, a run directory (with journal/ in it) "
-            "or one checkpoint of a run (RUN/checkpoints/step-...)"
+            f"resume={config.resume!r} is not a run: give auto, none, the id of a run or its beginning, a run "
+            "directory (with journal/ in it) or one checkpoint of a run (RUN/checkpoints/step-...); `elasticqa runs` "
+            "and `elasticqa checkpoints RUN` list what there is"
         )
     _refuse_differences(config, directory, digest)
     if checkpoint is not None and not _has_gone_back(directory, config.resume):
@@ -101,6 +102,16 @@ def _named_run(config: TrainConfig, runs_dir: Path, digest: str | None) -> RunCh
             f"run {directory.name} is finished: there is no step left to train; --resume none begins a new run"
         )
     return RunChoice(directory, is_new=False)
+
+
+def _of_id(text: str, runs_dir: Path) -> list[Path]:
+    """Return where a run, or a checkpoint of it, lies whose id is the text's first part or the only one to begin so."""
+    beginning, _, rest = text.partition("/")
+    if not RUN_ID_PATTERN.fullmatch(beginning):
+        return []
+    exact = runs_dir / beginning
+    found = [exact] if exact.exists() else [path for path in runs_dir.glob(f"{beginning}*") if path.is_dir()]
+    return [path / rest for path in found] if len(found) == 1 else []
 
 
 def _has_gone_back(directory: Path, resume: str) -> bool:
@@ -142,6 +153,12 @@ def _is_unfinished(config: TrainConfig, directory: Path, digest: str | None) -> 
         return False
     try:
         with hold(directory) as is_mine:
+            if not is_mine:
+                logger.warning(
+                    "run %s of the same config is being worked for by another process, so this is not it; to go on "
+                    "with that one, end its processes (pgrep -f elasticqa) and start again",
+                    directory.name,
+                )
             return is_mine
     except OSError:  # somebody else's directory, which cannot be written
         return False

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-"""The end of a job and the scheduler's warning before it."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+"""The end of a job, the scheduler's warning before it, and Ctrl-C."""
 
 AGENT_PID_VARIABLE = "ELASTICQA_AGENT_PID"
 """The process that started this one, and is to end before it."""
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class StopRequest:
-    """Remembers the first signal; repeats within the grace period change nothing."""
+    """Remembers the first signal; repeats within the grace period change nothing, but for a second Ctrl-C."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -30,6 +30,9 @@ class StopRequest:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.received is None:
             self.received = signal.Signals(number)
+        if number == signal.SIGINT:
+            # Whoever does not want to wait for the checkpoint presses it again.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class EarlyEnd:

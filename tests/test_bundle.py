@@ -4,7 +4,9 @@ import pytest
 
 from db.bundle import BundleError, export_run, import_bundle
 from elasticqa.commands import export, import_
+from elasticqa.manifest import read_manifest
 from tests.journals import write_run
+from tests.test_checkpoint import save_some
 
 JOURNAL = "journal/attempt-0001-node-00000.jsonl"
 
@@ -56,6 +58,13 @@ def test_checkpoints_go_along_on_demand(run_dir: Path, tmp_path: Path) -> None:
     export_run(run_dir, tmp_path / "a.tar.gz", with_checkpoints=True)
     import_bundle(tmp_path / "a.tar.gz", tmp_path / "other")
     assert {"checkpoints/step-00000005/manifest.json", "model/config.json"} <= _files(tmp_path / "other/run-a").keys()
+
+
+def test_checkpoint_is_whole_where_it_is_imported(run_dir: Path, tmp_path: Path) -> None:
+    save_some(run_dir / "checkpoints", 7)
+    export_run(run_dir, tmp_path / "a.tar.gz", with_checkpoints=True)
+    import_bundle(tmp_path / "a.tar.gz", tmp_path / "other")
+    assert read_manifest(tmp_path / "other/run-a/checkpoints/step-00000007", verify=True).step == 7
 
 
 def test_equal_runs_give_equal_bundles(run_dir: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from db.bundle.manifest import NAME, BundleError, Entry, Manifest, is_safe_name
+from db.bundle.manifest import METADATA, NAME, BundleError, Entry, Manifest, is_safe_name
 from db.home import RUN_ID_PATTERN
 
 CHECKPOINTS = frozenset({"checkpoints", "model"})
@@ -45,7 +45,7 @@ def _names(run_dir: Path, folder: Path, skipped: frozenset[str]) -> Iterator[str
     with os.scandir(folder) as entries:
         for entry in entries:
             name = Path(entry.path).relative_to(run_dir).as_posix()
-            if entry.name.startswith(".") or name in skipped:
+            if (entry.name.startswith(".") and entry.name != METADATA) or name in skipped:
                 continue
             if not is_safe_name(name):
                 raise BundleError(run_dir, f"{name!r} is not a name that a bundle takes: rename the file")

@@ -18,6 +18,8 @@ MOST_BYTES = 64 * 2**30
 """Of a bundle, unpacked."""
 _MOST_NAME_CHARACTERS = 400
 # One part of a path: no hidden name, so neither "." nor "..", no separator, no control character.
+METADATA = ".metadata"
+"""The one hidden file that belongs to a run: torch's own, in each checkpoint."""
 _PART = re.compile(r"[^./\\\x00-\x1f\x7f\ud800-\udfff][^/\\\x00-\x1f\x7f\ud800-\udfff]{0,199}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -59,12 +61,13 @@ class Manifest:
 
 
 def is_safe_name(name: str) -> bool:
-    """Tell whether a path stays inside the run directory on every system and is not hidden.
+    """Tell whether a path stays inside the run directory on every system and is not hidden, but for `METADATA`.
 
     >>> [is_safe_name(name) for name in ("journal/a.jsonl", "../a", "/a", "a//b", "a/.b")]
     [True, False, False, False, False]
     """
-    return len(name) <= _MOST_NAME_CHARACTERS and all(_PART.fullmatch(part) for part in name.split("/"))
+    parts = name.split("/")
+    return len(name) <= _MOST_NAME_CHARACTERS and all(part == METADATA or _PART.fullmatch(part) for part in parts)
 
 
 def parse_manifest(path: Path, data: bytes) -> Manifest:

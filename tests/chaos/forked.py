@@ -208,6 +208,7 @@ def _serve_nodes(channel: socket.socket) -> Command | None:
             channel.close()
             os.setsid()
             return Command(**request)
+        statuses.pop(pid, None)  # of an earlier process that had the same number
         _send(channel, pid)
     return None
 
