@@ -53,10 +53,16 @@ class EarlyEnd:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="early end", daemon=True)
 
-    def start(self) -> None:
-        """Listen from now on; only the main thread may call this, after a handler for the signals is there."""
+    def start(self, request: StopRequest) -> None:
+        """Listen from now on; only the main thread may call this.
+
+        Args:
+            request: whose handlers are there already, so that it may have been made before.
+        """
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._thread.start()
+        if request.received is not None:
+            self._end(request.received)
 
     def cancel(self) -> None:
         """Leave signals to their handlers; a second call does nothing."""

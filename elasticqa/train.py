@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         aftermath = Aftermath(topology)
         limit_s = silence_s(os.environ.get(SILENCE_VARIABLE))
         early = EarlyEnd(aftermath.on_early_stop)
-        early.start()
+        early.start(stop)
         with topology.process_group(PROCESS_GROUP_TIMEOUT), Watch(topology, limit_s, aftermath.on_loss) as watch:
             aftermath.watch = watch
             with watch.tells(_AGREED):

@@ -26,7 +26,7 @@ def test_nothing_is_asked_before_a_signal(stop: StopRequest) -> None:
     assert stop.received is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_signal_is_remembered(number: signal.Signals, stop: StopRequest) -> None:
     signal.raise_signal(number)
     assert stop.received is number
@@ -43,14 +43,19 @@ import os, signal, sys, threading
 from elasticqa.signals import EarlyEnd, StopRequest
 stop = StopRequest()
 stop.install()
+if sys.argv[1] == "before":
+    signal.raise_signal(signal.SIGTERM)
 early = EarlyEnd(lambda number: os._exit(40 + number))
-early.start()
+early.start(stop)
 if sys.argv[1] == "loop":
     early.cancel()
     early.cancel()
 print("ready", flush=True)
 if sys.argv[1] == "loop":
     while stop.received is None:
+        signal.pause()
+    print("asked", flush=True)
+    if stop.received is signal.SIGINT:
         signal.pause()
     sys.exit(7)
 # As a main thread in native code, which runs no handler.
@@ -68,6 +73,22 @@ def test_process_with_nothing_to_save_ends_at_once_and_one_in_the_loop_by_itself
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == status
+
+
+def test_request_from_before_anybody_listened_is_heard() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY, "before"], cwd=REPOSITORY, check=False, timeout=60)
+    assert done.returncode == 40 + signal.SIGTERM
+
+
+def test_second_interrupt_from_the_terminal_ends_the_process() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", EARLY, "loop"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for said in ("ready\n", "asked\n"):
+            assert process.stdout.readline() == said
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == -signal.SIGINT
 
 
 PARENT = """
