@@ -7,6 +7,7 @@ from pathlib import Path
 from ulid import ULID
 
 from db.home import home_of, runs_dir_of
+from db.run_files import REPORTED_DIR
 from elasticqa.errors import ConfigError
 
 
@@ -48,6 +49,23 @@ def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
         HomeError: as `home` does.
     """
     return runs_dir_of(home(environ))
+
+
+def find_run(run: str, runs: Path) -> str:
+    """Return the id of the run that `run` names: the id itself or a beginning that no other run shares.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
+    ids = {entry.name for folder in (runs, REPORTED_DIR) if folder.is_dir() for entry in folder.iterdir()}
+    if run in ids:
+        return run
+    found = sorted(run_id for run_id in ids if run and run_id.startswith(run))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"run {run!r} is the beginning of {len(found)} runs: give more of {', '.join(found[:3])}")
+    raise ConfigError(f"run {run!r} is not in {runs}: `elasticqa runs` lists the ids")
 
 
 def new_run_id() -> str:

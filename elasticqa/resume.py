@@ -13,7 +13,7 @@ from typing import Any
 from db.home import RUN_ID_PATTERN
 from elasticqa.config import HARMLESS_FIELDS, TrainConfig
 from elasticqa.errors import CheckpointError, ConfigError, shown
-from elasticqa.home import new_run_id
+from elasticqa.home import find_run, new_run_id
 from elasticqa.manifest import read_manifest, step_of
 
 logger = logging.getLogger(__name__)
@@ -105,13 +105,12 @@ def _named_run(config: TrainConfig, runs_dir: Path, digest: str | None) -> RunCh
 
 
 def _of_id(text: str, runs_dir: Path) -> list[Path]:
-    """Return where a run, or a checkpoint of it, lies whose id is the text's first part or the only one to begin so."""
-    beginning, _, rest = text.partition("/")
-    if not RUN_ID_PATTERN.fullmatch(beginning):
+    """Return where a run, or a checkpoint of it, lies whose id the text begins with, or the only id to begin so."""
+    run, _, rest = text.partition("/")
+    try:
+        return [runs_dir / find_run(run, runs_dir) / rest]
+    except ConfigError:
         return []
-    exact = runs_dir / beginning
-    found = [exact] if exact.exists() else [path for path in runs_dir.glob(f"{beginning}*") if path.is_dir()]
-    return [path / rest for path in found] if len(found) == 1 else []
 
 
 def _has_gone_back(directory: Path, resume: str) -> bool:

@@ -8,10 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from elasticqa.config import TrainConfig
-from elasticqa.recipes import recipe
-
-SHOWN = ("demo", "squad", "baseline-10k")
-"""Recipes whose defaults the page shows."""
+from elasticqa.recipes import RECIPES, recipe
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 
@@ -32,17 +29,19 @@ def page() -> str:
     texts = help_texts()
     rows = []
     for field in fields(TrainConfig):
-        values = " | ".join(f"`{getattr(recipe(name), field.name)}`" for name in SHOWN)
+        values = " | ".join(f"`{getattr(recipe(name), field.name)}`" for name in RECIPES)
         rows.append(f"| `--{field.name.replace('_', '-')}` | {values} | {' '.join(texts[field.name].split())} |")
     return "\n".join(
         [
             "# Options of a training run",
             "",
             "They follow `--` of a component, or `elasticqa train`. Each recipe sets its own defaults; without",
-            "`--recipe` it is `demo`. `None` means: not set. Made by `python scripts/options_table.py`.",
+            "`--recipe` it is `demo`. `None` means: not set. An option that is `False` here is a switch (`--profile`,",
+            "`--no-profile`); one that may be unset takes its value (`--compile True`). Made by",
+            "`python scripts/options_table.py`.",
             "",
-            f"| option | {' | '.join(SHOWN)} | meaning |",
-            f"|---{'|---' * len(SHOWN)}|---|",
+            f"| option | {' | '.join(RECIPES)} | meaning |",
+            f"|---{'|---' * len(RECIPES)}|---|",
             *rows,
             "",
         ]

@@ -10,8 +10,9 @@ from db.engine import create_engine_for
 from db.home import database_url
 from db.models import Run
 from elasticqa.annotations import annotate
-from elasticqa.commands.annotate import find_run, main
+from elasticqa.commands.annotate import main
 from elasticqa.errors import ConfigError
+from elasticqa.home import find_run
 from tests.journals import write_run
 
 

@@ -9,27 +9,9 @@ from pathlib import Path
 from db.engine import DatabaseError
 from db.ingest import bring_up_to_date
 from db.parser import Parser
-from db.run_files import REPORTED_DIR
 from elasticqa.annotations import annotate
 from elasticqa.errors import ConfigError
-from elasticqa.home import runs_dir
-
-
-def find_run(run: str, runs: Path) -> str:
-    """Return the id of the run that `run` names: the id itself or a beginning that no other run shares.
-
-    Raises:
-        ConfigError: there is none, or more than one.
-    """
-    ids = {entry.name for folder in (runs, REPORTED_DIR) if folder.is_dir() for entry in folder.iterdir()}
-    if run in ids:
-        return run
-    found = sorted(run_id for run_id in ids if run and run_id.startswith(run))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigError(f"run {run!r} is the beginning of {len(found)} runs: give more of {', '.join(found[:3])}")
-    raise ConfigError(f"run {run!r} is not in {runs}: `elasticqa runs` lists the ids")
+from elasticqa.home import find_run, runs_dir
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:

@@ -11,10 +11,9 @@ from db.parser import Parser
 from db.reports.cells import moment, number, text
 from db.reports.plain import to_plain
 from db.reports.tables import Column, Table
-from elasticqa.commands.annotate import find_run
 from elasticqa.commands.reading import complain
 from elasticqa.errors import CheckpointError, ConfigError
-from elasticqa.home import runs_dir
+from elasticqa.home import find_run, runs_dir
 from elasticqa.manifest import checkpoint_directories, has_all_bytes, read_manifest, step_of
 from elasticqa.retention import SET_ASIDE, noted_best
 
@@ -48,7 +47,11 @@ class Row:
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Print the checkpoints of a run and return 0, or 2 where there is no such run."""
+    """Print the checkpoints of a run.
+
+    Returns:
+        0, or 1 where --verify found one that is not whole, or 2 where there is no such run.
+    """
     parser = Parser(prog="elasticqa checkpoints", description="List the checkpoints of a run, newest first.")
     parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
     parser.add_argument("--verify", action="store_true", help="compare the checksum of every file as well")
@@ -64,7 +67,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     else:
         sys.stdout.write(to_plain(_table(rows, directory)))
-    return 0
+    return int(options.verify and any(row.state != "whole" for row in rows))
 
 
 def rows_of(directory: Path, *, verify: bool) -> list[Row]:
@@ -115,4 +118,5 @@ def _table(rows: Sequence[Row], directory: Path) -> Table:
         )
         for row in rows
     )
-    return Table("Checkpoints", _COLUMNS, cells, (f"in {text(directory)}",))
+    note = f"in {text(directory)}" if rows else "this run has none"
+    return Table("Checkpoints", _COLUMNS, cells, (note,))

@@ -8,10 +8,9 @@ from pathlib import Path
 from db.bundle import BundleError, export_run
 from db.parser import Parser
 from db.reports.cells import text
-from elasticqa.commands.annotate import find_run
 from elasticqa.commands.reading import complain
 from elasticqa.errors import ConfigError
-from elasticqa.home import runs_dir
+from elasticqa.home import find_run, runs_dir
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db.parser import Parser
-from elasticqa.commands.annotate import find_run
 from elasticqa.commands.reading import complain
 from elasticqa.errors import ConfigError, DataError
-from elasticqa.home import runs_dir
+from elasticqa.home import find_run, runs_dir
 from elasticqa.predict import Predictor
 from elasticqa.squad.answers import Prediction
 from elasticqa.squad.metric import squad_metrics

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from db.parser import Parser
-from elasticqa.commands.annotate import find_run
 from elasticqa.errors import ConfigError
-from elasticqa.home import runs_dir
+from elasticqa.home import find_run, runs_dir
 from elasticqa.trace.scan import TraceError
 from elasticqa.trace.summary import summarize
 from elasticqa.trace.text import as_text

@@ -10,10 +10,9 @@ from db.engine import DatabaseError
 from db.parser import Parser
 from db.queries import RunNotFoundError
 from db.reports import Report, gather, to_html, to_latex, to_markdown
-from elasticqa.commands.annotate import find_run
 from elasticqa.commands.reading import complain, fresh_record
 from elasticqa.errors import ConfigError
-from elasticqa.home import runs_dir
+from elasticqa.home import find_run, runs_dir
 
 FORMATS: dict[str, Callable[[Report], str]] = {"markdown": to_markdown, "latex": to_latex, "html": to_html}
 
@@ -38,7 +37,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         if options.output is None:
             sys.stdout.write(report)
         else:
-            options.output.write_text(report, encoding="utf-8")
-    except (ConfigError, DatabaseError, RunNotFoundError, OSError) as error:
+            _write(options.output, report)
+    except (ConfigError, DatabaseError, RunNotFoundError) as error:
         return complain(parser.prog, error)
     return 0
+
+
+def _write(path: Path, report: str) -> None:
+    try:
+        path.write_text(report, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): give another file with -o") from error

@@ -28,10 +28,9 @@ from db.queries import (
 from db.reports.cells import UNKNOWN, moment, number, significant, text
 from db.reports.plain import facts, to_plain
 from db.reports.tables import Column, Table, devices
-from elasticqa.commands.annotate import find_run
 from elasticqa.commands.reading import complain, fresh_record
 from elasticqa.errors import ConfigError
-from elasticqa.home import runs_dir
+from elasticqa.home import find_run, runs_dir
 
 _NUM_EVENTS = 10
 
