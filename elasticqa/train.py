@@ -30,10 +30,11 @@ from elasticqa.phases import Phases
 from elasticqa.shortage import Shortage, keep
 from elasticqa.signals import AGENT_PID_VARIABLE, EarlyEnd, StopRequest, stop_with_parent
 from elasticqa.stacks import StackFile
+from elasticqa.step_figures import NonFiniteLossError, peak_memory_bytes, peak_reserved_bytes
 from elasticqa.summary import closing, opening
 from elasticqa.task import Task, load_task
 from elasticqa.topology import Topology, resolve_precision
-from elasticqa.trainer import NonFiniteLossError, Trainer
+from elasticqa.trainer import Trainer
 from elasticqa.verdict import SILENCE_VARIABLE, one_line, silence_s
 from elasticqa.watch import Watch
 
@@ -174,14 +175,14 @@ def _status(trainer: Trainer, attempt: Attempt) -> tuple[str, str]:
 
 def figures(trainer: Trainer) -> dict[str, Any]:
     """Return what a run came to, for its `end` line."""
-    losses = [loss for loss in trainer.last_losses if math.isfinite(loss)]
+    losses = [loss for loss in trainer.figures.last_losses if math.isfinite(loss)]
     return {
         "step": trainer.step,
         "samples_seen": trainer.plan.samples_seen(trainer.step),
-        "train_time_s": trainer.train_time_s - trainer.restored_train_time_s,
+        "train_time_s": trainer.figures.train_time_s - trainer.restored_train_time_s,
         "final_loss": sum(losses) / len(losses) if losses else None,
-        "peak_memory_bytes": trainer.peak_memory_bytes(),
-        "peak_reserved_bytes": trainer.peak_reserved_bytes(),
+        "peak_memory_bytes": peak_memory_bytes(trainer.topology.device),
+        "peak_reserved_bytes": peak_reserved_bytes(trainer.topology.device),
     }
 
 

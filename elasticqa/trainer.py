@@ -1,15 +1,12 @@
 """The loop: it receives its parts and runs from the restored step to the last."""
 
-import math
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from signal import Signals
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from elasticqa.batching import StepPlan, StepPlanner
 from elasticqa.checkpoint import Checkpointer
@@ -17,42 +14,17 @@ from elasticqa.config import BatchPlan, TrainConfig
 from elasticqa.engine import Engine, StepOutput
 from elasticqa.errors import DoesNotFitError
 from elasticqa.manifest import Manifest
-from elasticqa.metrics import Evaluation, StepMetrics
+from elasticqa.metrics import Evaluation
 from elasticqa.optim import learning_rate_at
 from elasticqa.profiling import NoProfiler, ProfileError, StepProfiler
 from elasticqa.record import Recorder
 from elasticqa.saving import Committed
 from elasticqa.signals import StopRequest
+from elasticqa.step_figures import NonFiniteLossError, StepFigures
 from elasticqa.topology import Topology
-from elasticqa.transfer import to_host
 
 WARMUP_STEPS = 5
 """Steps after a start that throughput leaves out: allocator, autotuning and caches settle in them."""
-
-
-class NonFiniteLossError(RuntimeError):
-    """The loss of a step is not finite; its update was skipped and no checkpoint holds it."""
-
-    def __init__(self, metrics: StepMetrics, feature_ids: list[int]) -> None:
-        shown = ", ".join(map(str, feature_ids[:32])) + (", ..." if len(feature_ids) > 32 else "")
-        super().__init__(
-            f"loss={metrics.loss} (gradient norm {metrics.grad_norm}) at step {metrics.step} is not finite: its update "
-            f"was skipped and no checkpoint holds it; features {shown}; lower --learning-rate or look at these features"
-        )
-        self.step = metrics.step
-        self.feature_ids = feature_ids
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A step whose figures are still on the device: (loss, stop requests, gradient norm, loss scale)."""
-
-    figures: Tensor
-    is_copied: torch.cuda.Event | None
-    plan: StepPlan
-    learning_rate: float
-    data_time_s: float
-    is_warmup: bool
 
 
 @dataclass(kw_only=True)
@@ -73,8 +45,6 @@ class Trainer:
     profiler: StepProfiler | NoProfiler
     stop: StopRequest
     step: int = 0
-    train_time_s: float = 0.0
-    """Sum of the step times on the way to this step, those of earlier attempts included."""
     restored_train_time_s: float = 0.0
     first_pass_time_s: float = 0.0
     """Of the pass before the first step, in which layers are compiled."""
@@ -85,16 +55,15 @@ class Trainer:
     is_profiled: bool = False
     """A trace of this run has been written."""
     stopped_by: Signals | None = None
-    last_losses: deque[float] = field(init=False)
-    _pending: deque[_Pending] = field(init=False, default_factory=deque)
+    figures: StepFigures = field(init=False)
     _steps_here: int = field(init=False, default=0)
-    _clock: float = field(init=False, default=0.0)
-    _stop_agreed: bool = field(init=False, default=False)
-    _is_slowed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        """Keep the losses of one epoch, whose mean is the final loss."""
-        self.last_losses = deque(maxlen=self.plan.steps_per_epoch)
+        """Begin without a step."""
+        is_scaled = self.engine.precision == "fp16"
+        self.figures = StepFigures(
+            self.config, self.topology, self.plan, self.planner, self.recorder, is_scaled=is_scaled
+        )
 
     def train(self) -> None:
         """Run to the last step, or until all ranks have agreed to stop; every rank must call this.
@@ -107,11 +76,11 @@ class Trainer:
         began = time.perf_counter()
         self.engine.prime(self.step)
         self._start_profiler()
-        self._clock = time.perf_counter()
-        self.first_pass_time_s = self._clock - began
+        self.figures.restart_clock()
+        self.first_pass_time_s = time.perf_counter() - began
         if self.step == 0 and self.config.eval_before:
             self._evaluate()
-        while self.step < self.plan.num_steps and not self._stop_agreed:
+        while self.step < self.plan.num_steps and not self.figures.is_stop_agreed:
             self._train_step()
             if self._steps_here == 1:
                 engine = self.engine
@@ -125,7 +94,7 @@ class Trainer:
                 self._evaluate()
         self._read_figures(lag=0)
         self.profiler.stop()
-        if self._stop_agreed and self.step < self.plan.num_steps:
+        if self.figures.is_stop_agreed and self.step < self.plan.num_steps:
             self.stopped_by = self.stop.received or Signals.SIGTERM
             self._save("signal")
         else:
@@ -141,35 +110,25 @@ class Trainer:
         return {
             "step": self.step,
             "samples_seen": self.plan.samples_seen(self.step),
-            "train_time_s": self.train_time_s,
+            "train_time_s": self.figures.train_time_s,
             "wall_clock_s": self.restored_wall_clock_s + time.time() - self.began_at,
             "best_f1": self.best_f1,
             "is_profiled": self.is_profiled,
-            "last_losses": list(self.last_losses),
+            "last_losses": list(self.figures.last_losses),
         }
 
     def load_progress(self, progress: dict[str, Any]) -> None:
         """Go on from what ``progress`` returned."""
         self.step = progress["step"]
-        self.train_time_s = self.restored_train_time_s = progress["train_time_s"]
+        self.figures.train_time_s = self.restored_train_time_s = progress["train_time_s"]
         self.restored_wall_clock_s = progress["wall_clock_s"]
         self.best_f1 = progress["best_f1"]
         self.is_profiled = progress["is_profiled"]
-        self.last_losses.extend(progress["last_losses"])
-
-    def peak_memory_bytes(self) -> int | None:
-        """Return the most memory that tensors took on this rank's GPU; None on a CPU."""
-        is_cuda = self.topology.device.type == "cuda"
-        return torch.cuda.max_memory_allocated(self.topology.device) if is_cuda else None
-
-    def peak_reserved_bytes(self) -> int | None:
-        """Return the most memory that the allocator held on this rank's GPU; None on a CPU."""
-        is_cuda = self.topology.device.type == "cuda"
-        return torch.cuda.max_memory_reserved(self.topology.device) if is_cuda else None
+        self.figures.last_losses.extend(progress["last_losses"])
 
     def _is_due(self, every: int | None) -> bool:
         """Whether what is done every so many steps is due; the grace period before an end is not for it."""
-        is_on_the_way = self.step < self.plan.num_steps and not self._stop_agreed
+        is_on_the_way = self.step < self.plan.num_steps and not self.figures.is_stop_agreed
         return every is not None and self.step % every == 0 and is_on_the_way
 
     def _train_step(self) -> None:
@@ -179,10 +138,8 @@ class Trainer:
         self.step += 1
         self.recorder.fed(self.step, output.fed_ids)
         self._steps_here += 1
-        self._is_slowed |= output.is_warmup
         is_warmup = self._steps_here <= WARMUP_STEPS or self.profiler.is_tracing
-        on_host, is_copied = to_host(output.figures)
-        self._pending.append(_Pending(on_host, is_copied, plan, learning_rate, output.data_time_s, is_warmup))
+        self.figures.push(plan, output, learning_rate, is_warmup=is_warmup)
 
     def _run(self, learning_rate: float) -> tuple[StepPlan, StepOutput]:
         """Run a step, with micro-batches of half the size as often as one does not fit; features stay the same."""
@@ -195,7 +152,7 @@ class Trainer:
                 if plan.largest.num_features == 1:
                     raise
                 size = self.planner.halve(plan)
-                self._is_slowed = True
+                self.figures.slow()
                 self.recorder.event(
                     "micro_batch_halved",
                     f"step {self.step + 1}: {error.what}; goes on with micro-batches of at most {size}",
@@ -204,48 +161,12 @@ class Trainer:
                 )
 
     def _read_figures(self, lag: int) -> None:
-        """Record all steps but the newest ``lag``: on a GPU, reading one at once would wait for the device."""
-        while len(self._pending) > lag:
-            pending = self._pending.popleft()
-            if pending.is_copied is not None:
-                pending.is_copied.synchronize()
-            loss, stop, norm, scale = pending.figures.tolist()
-            now = time.perf_counter()
-            step_time_s, self._clock = now - self._clock, now
-            metrics = self._metrics(pending, loss, norm, step_time_s)
-            # What a later step compiled or captured on the host lies in the time that passed until this reading.
-            self._is_slowed = False
-            self.train_time_s += step_time_s
-            self.last_losses.append(loss)
-            self.recorder.step(metrics)
-            self._stop_agreed |= stop > 0
-            is_overflow = self.engine.precision == "fp16" and scale >= 1 and math.isfinite(loss)
-            if not math.isfinite(loss) or not (math.isfinite(norm) or is_overflow):
-                _, batch = self.planner.global_batch(pending.plan.step)
-                # What has been found finite is still to be kept.
-                self.checkpointer.close()
-                raise NonFiniteLossError(metrics, batch.tolist())
-
-    def _metrics(self, pending: _Pending, loss: float, norm: float, step_time_s: float) -> StepMetrics:
-        plan = pending.plan
-        return StepMetrics(
-            step=plan.step + 1,
-            epoch=plan.epoch,
-            samples_seen=self.plan.samples_seen(plan.step + 1),
-            loss=loss,
-            grad_norm=norm,
-            learning_rate=pending.learning_rate,
-            step_time_s=step_time_s,
-            data_time_s=pending.data_time_s,
-            num_features=plan.num_features,
-            num_tokens=plan.num_tokens,
-            num_padded_tokens=plan.num_features * self.config.max_length,
-            peak_memory_bytes=self.peak_memory_bytes(),
-            is_warmup=pending.is_warmup or self._is_slowed,
-            max_rank_tokens=plan.max_share_tokens,
-            mean_rank_tokens=plan.num_tokens / self.topology.world_size,
-            peak_reserved_bytes=self.peak_reserved_bytes(),
-        )
+        try:
+            self.figures.read(lag)
+        except NonFiniteLossError:
+            # What has been found finite is still to be kept.
+            self.checkpointer.close()
+            raise
 
     def _start_profiler(self) -> None:
         try:
@@ -266,7 +187,7 @@ class Trainer:
             # here might learn of a request to stop before the others do.
             self.recorder.write("profile", profile)
             self.is_profiled = True
-            self._clock = time.perf_counter()
+            self.figures.restart_clock()
 
     def _evaluate(self) -> None:
         if self.evaluate is None:
@@ -280,7 +201,7 @@ class Trainer:
             self.recorder.evaluation(evaluation)
             self.checkpointer.keep_best(self.step, evaluation.f1)
             self.best_f1 = max(evaluation.f1, self.best_f1 or 0.0)
-        self._clock = time.perf_counter()
+        self.figures.restart_clock()
 
     def _save(self, reason: str) -> None:
         """Begin to save; the figures of every step in it have been read and found finite."""
@@ -289,7 +210,7 @@ class Trainer:
         manifest = Manifest(self.step, self.progress(), self.config.to_dict(), reason=reason)
         extra = {"updater": engine.updater.state_dict()}
         self.checkpointer.start(manifest, engine.model, engine.optimizer, extra, self._note_checkpoint)
-        self._clock = time.perf_counter()
+        self.figures.restart_clock()
 
     def _note_checkpoint(self, committed: Committed) -> None:
         path, manifest = committed.path, committed.manifest
