@@ -19,7 +19,7 @@ from torch.distributed.run import main as torchrun
 from elasticqa.departures import AGENT_DIRECTORY_VARIABLE, attempt_of_workers, end_attempt, known_departures
 from elasticqa.errors import ConfigError
 from elasticqa.node_agent import EXIT_ASKED_TO_STOP, NodeAgent
-from elasticqa.resume import hold
+from elasticqa.run_lock import hold
 from elasticqa.signals import AGENT_PID_VARIABLE
 from elasticqa.stacks import PEER_LOST
 from elasticqa.store_watch import StoreWatch

@@ -16,7 +16,9 @@ from elasticqa.environment import git_facts, host_facts, scheduler_facts, softwa
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
 from elasticqa.journal import SCHEMA_VERSION, FedLog, Journal, claim_attempt
-from elasticqa.resume import RunChoice, attempt_line, choose_run, first_line, fixed_by, hold, last_end
+from elasticqa.resume import RunChoice, choose_run, fixed_by
+from elasticqa.run_journal import attempt_line, first_line, last_end
+from elasticqa.run_lock import hold
 from elasticqa.shortage import Shortage, narrowest
 from elasticqa.system import SystemSampler
 from elasticqa.topology import Topology

@@ -13,7 +13,7 @@ from elasticqa.errors import ConfigError
 from elasticqa.evaluation import spans_of_share
 from elasticqa.hub import load_tokenizer, resolve_model
 from elasticqa.model import ModelSpec, QuestionAnswerer, load_model
-from elasticqa.resume import first_line
+from elasticqa.run_journal import first_line
 from elasticqa.squad.answers import Prediction, join_spans
 from elasticqa.squad.features import Windowing, build_features
 from elasticqa.squad.read import Example

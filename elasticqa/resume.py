@@ -1,11 +1,8 @@
 """Which run a start belongs to: a new one, or an unfinished one that goes on."""
 
-import fcntl
-import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +12,12 @@ from elasticqa.config import HARMLESS_FIELDS, TrainConfig
 from elasticqa.errors import CheckpointError, ConfigError, shown
 from elasticqa.home import find_run, new_run_id
 from elasticqa.manifest import read_manifest, step_of
+from elasticqa.run_journal import attempt_line, digest_of, first_line, is_finished, journals_of, line_of, setup_of
+from elasticqa.run_lock import hold
 
 logger = logging.getLogger(__name__)
 
 RUN_ID_VARIABLE = "ELASTICQA_RUN_ID"
-_LOCK = "active.lock"
-_LONGEST_LINE = 1 << 18
-"""Bytes; an `attempt` line with its command and an `end` line are some thousands."""
-_SETUP_WITHIN = 1 << 20
-"""Bytes from the beginning of a journal, in which its `setup` line is looked for."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +112,12 @@ def _has_gone_back(directory: Path, resume: str) -> bool:
 
     What these attempts have learned since must not be thrown away by a restart or a requeue of the same command.
     """
-    for path in reversed(_journals(directory)):
-        line = _line_of(path)
+    for path in reversed(journals_of(directory)):
+        line = line_of(path)
         recorded = (line or {}).get("config")
         if line is not None and (not isinstance(recorded, dict) or recorded.get("resume") != resume):
             return False
-        if _setup_of(path) is not None:
+        if setup_of(path) is not None:
             logger.warning(
                 "run %s has gone back to %s already and goes on from its newest checkpoint; to go back once more, move "
                 "the newer ones away",
@@ -167,26 +161,8 @@ def _differences(config: TrainConfig, directory: Path, digest: str | None) -> di
     line = first_line(directory)
     recorded = (line or {}).get("config")
     found = fixed_by(line, config).differences(recorded if isinstance(recorded, dict) else {})
-    before = None if found or digest is None else _digest_of(directory)
+    before = None if found or digest is None else digest_of(directory)
     return found if before in (None, digest) else {"content of the training data (SHA-256)": (before, digest)}
-
-
-def _digest_of(directory: Path) -> str | None:
-    """Return the digest of the data that a run was trained on, or None if it has not come so far."""
-    setup = next(filter(None, map(_setup_of, _journals(directory))), {})
-    dataset = setup.get("dataset")
-    digest = dataset.get("digest") if isinstance(dataset, dict) else None
-    return digest if isinstance(digest, str) else None
-
-
-def _setup_of(path: Path) -> dict[str, Any] | None:
-    try:
-        with path.open("rb") as file:
-            head = file.read(_SETUP_WITHIN)
-    except OSError:
-        return None
-    lines = (_object(raw) for raw in head.split(b"\n") if b'"setup"' in raw)
-    return next((line for line in lines if line is not None and line.get("kind") == "setup"), None)
 
 
 def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
@@ -207,77 +183,3 @@ def fixed_by(line: dict[str, Any] | None, config: TrainConfig) -> TrainConfig:
     """Return the config with the global batch of a run, given the `attempt` line of its first attempt."""
     world_size = (line or {}).get("world_size")
     return config.fixed(world_size if isinstance(world_size, int) and world_size > 0 else 1)
-
-
-def _journals(directory: Path) -> list[Path]:
-    return sorted((directory / "journal").glob("attempt-*-node-00000.jsonl"))
-
-
-def first_line(directory: Path) -> dict[str, Any] | None:
-    """Return the `attempt` line of a run's first attempt, or None if nothing has been recorded there."""
-    return next(filter(None, map(_line_of, _journals(directory))), None)
-
-
-def attempt_line(directory: Path, attempt: int) -> dict[str, Any] | None:
-    """Return the `attempt` line of one attempt, or None if it has recorded nothing."""
-    return _line_of(directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl")
-
-
-def _line_of(path: Path) -> dict[str, Any] | None:
-    try:
-        with path.open("rb") as file:
-            return _object(file.readline(_LONGEST_LINE))
-    except OSError:
-        return None
-
-
-def last_end(directory: Path) -> dict[str, Any] | None:
-    """Return the `end` line of a run's newest attempt, or None if that attempt has none."""
-    journals = _journals(directory)
-    if not journals:
-        return None
-    try:
-        with journals[-1].open("rb") as file:
-            file.seek(max(0, journals[-1].stat().st_size - _LONGEST_LINE))
-            tail = file.read().split(b"\n")
-    except OSError:
-        return None
-    for raw in reversed(tail):
-        line = _object(raw)
-        if line is not None and line.get("kind") == "end":
-            return line
-    return None
-
-
-def _object(raw: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    return line if isinstance(line, dict) else None
-
-
-def is_finished(directory: Path) -> bool:
-    """Whether the newest attempt of a run trained to its last step."""
-    end = last_end(directory)
-    return end is not None and end.get("status") == "finished"
-
-
-@contextmanager
-def hold(directory: Path) -> Iterator[bool]:
-    """Hold a run while the block runs, and tell whether nobody else did: a process that dies lets go.
-
-    Where the file system has no locks the answer is yes.
-    """
-    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        except OSError:
-            pass
-        yield True
-    finally:
-        os.close(descriptor)

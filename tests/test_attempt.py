@@ -12,7 +12,8 @@ import pytest
 from elasticqa.attempt import begin, write_end
 from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.resume import RUN_ID_VARIABLE, hold
+from elasticqa.resume import RUN_ID_VARIABLE
+from elasticqa.run_lock import hold
 from elasticqa.topology import Topology
 from tests.ranks import run_on_ranks
 from tests.training import journal

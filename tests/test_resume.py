@@ -11,7 +11,9 @@ import pytest
 
 from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.resume import RUN_ID_VARIABLE, changed_since, choose_run, first_line, hold, is_finished, last_end
+from elasticqa.resume import RUN_ID_VARIABLE, changed_since, choose_run
+from elasticqa.run_journal import first_line, is_finished, last_end
+from elasticqa.run_lock import hold
 from tests.test_retention import commit
 
 CONFIG = TrainConfig(seed=3)
@@ -92,7 +94,7 @@ def test_newest_attempt_says_whether_a_run_is_finished(tmp_path: Path) -> None:
 
 def test_run_held_by_a_live_process_is_left_alone(tmp_path: Path) -> None:
     directory = make_run(tmp_path, "A")
-    program = "import sys; from pathlib import Path; from elasticqa.resume import hold\n"
+    program = "import sys; from pathlib import Path; from elasticqa.run_lock import hold\n"
     program += "with hold(Path(sys.argv[1])) as mine: print(mine, flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", program, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -10,7 +10,7 @@ import pytest
 
 from db.engine import create_engine_for
 from elasticqa.manifest import checkpoint_directories, read_manifest
-from elasticqa.resume import last_end
+from elasticqa.run_journal import last_end
 from tests.chaos.schedule import NUM_STEPS
 from tests.record.rows import every_row, rebuilt
 

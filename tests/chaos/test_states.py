@@ -31,8 +31,9 @@ from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.errors import CheckpointError, ConfigError
 from elasticqa.journal import Journal, claim_attempt
 from elasticqa.manifest import MANIFEST, Manifest, checkpoint_directories, directory_name, read_manifest, write_manifest
-from elasticqa.resume import RUN_ID_VARIABLE, choose_run, is_finished
+from elasticqa.resume import RUN_ID_VARIABLE, choose_run
 from elasticqa.retention import note_best, noted_best, prune, put_back_replaced, put_in_place
+from elasticqa.run_journal import is_finished
 from tests.chaos.check import journal_of, lineage_of
 
 NUM_SCHEDULES = 2000
