@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from benchmarks.circumstances import circumstances
-from elasticqa.journal import WRITE_INTERVAL_S, Journal, claim_attempt
+from elasticqa.journal import Journal, claim_attempt
+from elasticqa.line_writer import WRITE_INTERVAL_S
 
 _MOST_ACKNOWLEDGEMENTS = 6
 _MOST_LINES = 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from elasticqa.attempt import Attempt, write_end
 from elasticqa.departures import Departure, departure, known_departures, note
-from elasticqa.journal import JournalError
+from elasticqa.line_writer import JournalError
 from elasticqa.stacks import StackFile
 from elasticqa.topology import Topology
 from elasticqa.verdict import Verdict

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from db.staging import sync
 from elasticqa.errors import CheckpointError
 
 MANIFEST = "manifest.json"
@@ -67,7 +68,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
             manifest.files.update(describe(path, glob.escape(file.name)))
     text = json.dumps({"format_version": FORMAT_VERSION, **vars(manifest)}, indent=1, allow_nan=False)
     write_durably(path / MANIFEST, text + "\n")
-    fsync_directory(path)
+    sync(path)
 
 
 def read_manifest(path: Path, *, verify: bool) -> Manifest:
@@ -129,12 +130,3 @@ def write_durably(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def fsync_directory(path: Path) -> None:
-    """Make the names in a directory durable: fsync of a file alone does not."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,10 +5,10 @@ import logging
 import shutil
 from pathlib import Path
 
+from db.staging import sync
 from elasticqa.manifest import (
     checkpoint_directories,
     directory_name,
-    fsync_directory,
     has_all_bytes,
     step_of,
     write_durably,
@@ -69,7 +69,7 @@ def note_best(directory: Path, step: int, f1: float) -> bool:
     try:
         write_durably(unfinished, json.dumps({"directory": path.name, "f1": f1}, allow_nan=False) + "\n")
         unfinished.rename(directory / BEST)
-        fsync_directory(directory)
+        sync(directory)
     except OSError as error:
         logger.warning("checkpoint %s has the best F1 but cannot be noted as such: %s", path, error)
         return False
@@ -85,8 +85,8 @@ def set_aside(directory: Path, step: int) -> list[str]:
         shutil.rmtree(place / path.name, ignore_errors=True)
         path.rename(place / path.name)
     if newer:
-        fsync_directory(place)
-        fsync_directory(directory)
+        sync(place)
+        sync(directory)
     return [path.name for path in newer]
 
 
@@ -98,7 +98,7 @@ def put_in_place(temporary: Path, final: Path) -> None:
         temporary.rename(final)
     finally:
         put_back_replaced(final.parent)
-    fsync_directory(final.parent)
+    sync(final.parent)
 
 
 def put_back_replaced(directory: Path) -> None:

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
-from elasticqa.journal import JournalError
+from elasticqa.line_writer import JournalError
 from elasticqa.manifest import Manifest, describe, directory_name, write_manifest
 from elasticqa.retention import prune, put_in_place
 from elasticqa.topology import Topology

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticqa.journal import FedLog, Journal, JournalError, claim_attempt
+from elasticqa.journal import FedLog, Journal, claim_attempt
+from elasticqa.line_writer import JournalError
 
 # Writes lines without end; prints the number of the last line after each flush that returned.
 WRITER = """
