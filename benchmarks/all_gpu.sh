@@ -20,6 +20,13 @@ measure() { # SECONDS MODULE RESULTS [OPTION ...]
         --results "$OUT/$results.json" "$@" || echo "FAILED $module ($?)"
 }
 
+together() { # SECONDS MODULE RESULTS [OPTION ...], on both cards
+    seconds=$1 module=$2 results=$3
+    shift 3
+    timeout -k 10 "$seconds" torchrun --standalone --nproc-per-node 2 -m "benchmarks.$module" --tokenizer "$TOKENIZER" \
+        --cache "$CACHE" --results "$OUT/$results.json" "$@" || echo "FAILED $module ($?)"
+}
+
 on_card() { # CARD COMMAND ..., in a shell of its own with half of the cores
     local card=$1
     shift
@@ -40,7 +47,7 @@ beside() { # COMMAND ... -- COMMAND ...: the first on card 0, the second on card
     wait
 }
 
-[ $# -gt 0 ] || set -- speed evaluation scaling memory recipe quality
+[ $# -gt 0 ] || set -- speed scaling parts saving resize memory recipe quality
 for group in "$@"; do
     echo "== $group $(date +%T)"
     case $group in
@@ -48,12 +55,28 @@ for group in "$@"; do
         beside measure 270 train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
             measure 270 train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
         ;;
-    evaluation)
-        beside measure 90 evaluation_speed evaluation-base --squad "$train" --dev "$dev" -- \
-            measure 90 evaluation_speed evaluation-large --squad "$train" --dev "$dev" --model bert-large
-        ;;
     scaling)
         measure 230 scaling scaling --squad "$train" --ready-within 110
+        ;;
+    # What two GPUs cost: the exchange of gradients left out, other buckets, averaged by NCCL, and FSDP's.
+    parts)
+        measure 60 step_parts parts-24 --squad "$train"
+        for variant in ddp "ddp --no-exchange" "ddp --bucket-mib 100" "ddp --average" "ddp --average --bucket-mib 100" fsdp; do
+            # shellcheck disable=SC2086 # a strategy and options
+            together 60 step_parts "parts-48-${variant//[ -]/}" --squad "$train" --batch-size 48 --parallel $variant
+        done
+        timeout -k 10 45 torchrun --standalone --nproc-per-node 2 -m benchmarks.ceilings --results "$OUT/ceilings.json" ||
+            echo "FAILED ceilings ($?)"
+        ;;
+    saving)
+        beside measure 100 checkpoint_stall stall-1 --squad "$train" -- measure 100 evaluation_speed evaluation-base \
+            --squad "$train" --dev "$dev"
+        for parallel in ddp fsdp; do
+            together 90 checkpoint_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --every 500
+        done
+        ;;
+    resize)
+        measure 240 resize resize --squad "$train"
         ;;
     memory)
         measure 150 memory memory --squad "$train" --limit 40

@@ -8,7 +8,9 @@ import itertools
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +20,40 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from benchmarks.ours import Loop
 from benchmarks.setting import Data, facts, model_name, parser, write
 from elasticqa.checkpoint import Checkpointer
-from elasticqa.config import TrainConfig
+from elasticqa.config import Parallel, TrainConfig
 from elasticqa.manifest import Manifest
 from elasticqa.topology import Topology
 from elasticqa.train import PROCESS_GROUP_TIMEOUT
 
-WORLDS = (("ddp", 1), ("ddp", 2), ("fsdp", 2), ("fsdp", 1))
-"""Strategies and numbers of ranks; a checkpoint of each goes on under each."""
+STRATEGIES: tuple[Parallel, ...] = ("ddp", "fsdp")
 
 
-def part(given: argparse.Namespace, parallel: str, directory: str, first: int, last: int) -> dict[str, Any]:
-    """Take the steps from ``first`` to ``last`` on this rank, going on from the directory's checkpoint if first > 0.
+@dataclass(frozen=True)
+class Part:
+    """Steps that are taken, from a checkpoint unless they begin at 0."""
+
+    parallel: Parallel
+    directory: str
+    """Of checkpoints."""
+    first: int
+    last: int
+
+
+def parts(given: argparse.Namespace, wanted: Sequence[Part]) -> list[dict[str, Any]]:
+    """Take the steps of the parts on this rank, one part after the other, and return what each came to."""
+    topology = Topology.from_env()
+    with topology.process_group(PROCESS_GROUP_TIMEOUT):
+        return [take(given, part, topology) for part in wanted]
+
+
+def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str, Any]:
+    """Take the steps of a part; every rank must call this.
 
     A part that begins at 0 saves after its half and goes on, so its later losses are those of an uninterrupted run.
     """
-    topology = Topology.from_env()
     config = TrainConfig(
         model=given.model,
-        parallel=parallel,  # type: ignore[arg-type]
+        parallel=part.parallel,
         global_batch_size=given.batch_size,
         micro_batch_size=given.batch_size,
         precision=given.precision,
@@ -45,23 +63,23 @@ def part(given: argparse.Namespace, parallel: str, directory: str, first: int, l
         kernels=False,
     )
     told: dict[str, Any] = {}
-    with topology.process_group(PROCESS_GROUP_TIMEOUT), ExitStack() as stack:
+    with ExitStack() as stack:
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         loop = Loop(config, Data.of(given).features(), topology, given.model, stack, **off)
-        checkpointer = Checkpointer(Path(directory), topology, keep=9)
+        checkpointer = Checkpointer(Path(part.directory), topology, keep=9)
         stack.callback(checkpointer.close)
         engine = loop.engine
         extra = {"updater": engine.updater.state_dict()}
-        engine.prime(first)
-        if first:
+        engine.prime(part.first)
+        if part.first:
             began = time.perf_counter()
             found = checkpointer.newest_whole()
             assert found is not None
             checkpointer.restore(found[0], engine.model, engine.optimizer, extra)
             told["restore_s"] = time.perf_counter() - began
-            loop.skip(first)
-        for step in range(first, last):
-            if not first and step == last // 2:
+            loop.skip(part.first)
+        for step in range(part.first, part.last):
+            if not part.first and step == part.last // 2:
                 checkpointer.start(
                     Manifest(step, {}, {}),
                     engine.model,
@@ -76,8 +94,8 @@ def part(given: argparse.Namespace, parallel: str, directory: str, first: int, l
     return told
 
 
-def on_ranks(world_size: int, *arguments: Any) -> dict[str, Any]:
-    """Return what ``part`` told on rank 0 of new processes."""
+def on_ranks(world_size: int, given: argparse.Namespace, wanted: Sequence[Part]) -> list[dict[str, Any]]:
+    """Return what the parts told on rank 0 of new processes."""
     launch = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -88,7 +106,7 @@ def on_ranks(world_size: int, *arguments: Any) -> dict[str, Any]:
         monitor_interval=0.1,
         start_method="spawn",
     )
-    result: dict[str, Any] = elastic_launch(launch, part)(*arguments)[0]
+    result: list[dict[str, Any]] = elastic_launch(launch, parts)(given, wanted)[0]
     return result
 
 
@@ -103,44 +121,59 @@ def main() -> int:
     options.add_argument("--most-ranks", type=int, default=2)
     given = options.parse_args()
     Data.of(given).features()
-    worlds = [(parallel, size) for parallel, size in WORLDS if size <= given.most_ranks]
+    half, last = given.steps // 2, given.steps
+    sizes = range(1, given.most_ranks + 1)
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        wholes = {
-            (parallel, size): on_ranks(size, given, parallel, f"{folder}/{parallel}-{size}", 0, given.steps)
-            for parallel, size in worlds
-        }
-        rows: list[dict[str, Any]] = []
-        for (before, saved_by), (after, restored_by) in itertools.product(worlds, worlds):
-            whole = wholes[before, saved_by]
-            directory = f"{folder}/{before}-{saved_by}"
-            resumed = on_ranks(restored_by, given, after, directory, given.steps // 2, given.steps)
-            expected = whole["losses"][given.steps // 2 :]
-            largest = max(abs(one - other) for one, other in zip(resumed["losses"], expected, strict=True))
-            row = {
-                "what": "resize",
-                "saved_by": f"{before} x {saved_by}",
-                "restored_by": f"{after} x {restored_by}",
-                "model": model_name(given.model),
-                "precision": given.precision,
-                "world_size": restored_by,
-                "global_batch_size": given.batch_size,
-                "largest_difference": largest,
-                "losses": expected,
-                "losses_resumed": resumed["losses"],
-                "save_time_s": whole["save_s"],
-                "restore_time_s": resumed["restore_s"],
-                "bytes": whole["bytes"],
-                **facts(),
-            }
-            rows.append(row)
-            write(given.results, rows)
-            print(
-                f"{before} x {saved_by} -> {after} x {restored_by}: largest difference of a loss {largest:.2e}, last "
-                f"{resumed['losses'][-1]:.5f} for {expected[-1]:.5f}; save {whole['save_s']:.2f} s, restore "
-                f"{resumed['restore_s']:.2f} s, {whole['bytes'] / 2**20:.0f} MiB",
-                flush=True,
-            )
+        places = {(parallel, size): f"{folder}/{parallel}-{size}" for size in sizes for parallel in STRATEGIES}
+        wholes: dict[tuple[Parallel, int], dict[str, Any]] = {}
+        for size in sizes:
+            told = on_ranks(size, given, [Part(parallel, places[parallel, size], 0, last) for parallel in STRATEGIES])
+            wholes |= {(parallel, size): each for parallel, each in zip(STRATEGIES, told, strict=True)}
+        for size in sizes:
+            pairs = list(itertools.product(places, STRATEGIES))
+            resumed = on_ranks(size, given, [Part(after, places[saved], half, last) for saved, after in pairs])
+            for (saved, after), each in zip(pairs, resumed, strict=True):
+                rows.append(row_of(given, saved, wholes[saved], (after, size), each))
+                write(given.results, rows)
+                print(line_of(rows[-1]), flush=True)
     return int(max(row["largest_difference"] for row in rows) > given.tolerance)
+
+
+def row_of(
+    given: argparse.Namespace,
+    saved: tuple[Parallel, int],
+    whole: dict[str, Any],
+    restored: tuple[Parallel, int],
+    resumed: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the measurement of one way on, beside the run that was not interrupted."""
+    expected = whole["losses"][given.steps // 2 :]
+    return {
+        "what": "resize",
+        "saved_by": f"{saved[0]} x {saved[1]}",
+        "restored_by": f"{restored[0]} x {restored[1]}",
+        "model": model_name(given.model),
+        "precision": given.precision,
+        "world_size": restored[1],
+        "global_batch_size": given.batch_size,
+        "largest_difference": max(abs(a - b) for a, b in zip(resumed["losses"], expected, strict=True)),
+        "losses": expected,
+        "losses_resumed": resumed["losses"],
+        "save_time_s": whole["save_s"],
+        "restore_time_s": resumed["restore_s"],
+        "bytes": whole["bytes"],
+        **facts(),
+    }
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """Return what the terminal says of a measurement."""
+    return (
+        f"{row['saved_by']} -> {row['restored_by']}: largest difference of a loss {row['largest_difference']:.2e}, "
+        f"last {row['losses_resumed'][-1]:.5f} for {row['losses'][-1]:.5f}; save {row['save_time_s']:.2f} s, restore "
+        f"{row['restore_time_s']:.2f} s, {row['bytes'] / 2**20:.0f} MiB"
+    )
 
 
 if __name__ == "__main__":
