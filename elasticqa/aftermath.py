@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from elasticqa import exits
 from elasticqa.attempt import Attempt, write_end
 from elasticqa.departures import Departure, departure, known_departures, note
 from elasticqa.line_writer import JournalError
@@ -14,10 +15,6 @@ from elasticqa.topology import Topology
 from elasticqa.verdict import Verdict
 from elasticqa.watch import Watch
 
-EXIT_PEER_LOST = 75
-"""EX_TEMPFAIL: torchrun starts the group again."""
-EXIT_PREEMPTED = 143
-"""128 + SIGTERM: a scheduler reads it as the end that it asked for."""
 _AGENT_KNOWS_S = 3.0
 """For the agent of a process that died to note of which signal; where the whole node is gone nobody does."""
 _FLUSH_S = 10.0
@@ -48,7 +45,7 @@ class Aftermath:
         if self.topology.is_node_main:
             sys.stderr.write(f"elasticqa: {cause}; this attempt ends, what was saved is gone on from\n")
             sys.stderr.flush()
-        os._exit(EXIT_PREEMPTED if is_change else EXIT_PEER_LOST)
+        os._exit(exits.STOPPED if is_change else exits.PEER_LOST)
 
     def on_early_stop(self, number: signal.Signals) -> None:
         """End the process, which has nothing to save yet, because it was asked to stop."""
@@ -57,7 +54,7 @@ class Aftermath:
             self.watch.leaves(what)
         if self.attempt is not None:
             self._write_end("preempted", f"asked to stop by {number.name} before its first step")
-        os._exit(EXIT_PREEMPTED)
+        os._exit(exits.STOPPED)
 
     def _write_event(self, attempt: Attempt, verdict: Verdict, cause: Departure) -> None:
         if attempt.journal is None:

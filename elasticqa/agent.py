@@ -16,18 +16,15 @@ from torch.distributed.launcher import api as launcher
 from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 from torch.distributed.run import main as torchrun
 
+from elasticqa import exits
 from elasticqa.departures import AGENT_DIRECTORY_VARIABLE, attempt_of_workers, end_attempt, known_departures
 from elasticqa.errors import ConfigError
-from elasticqa.node_agent import EXIT_ASKED_TO_STOP, NodeAgent
+from elasticqa.node_agent import NodeAgent
 from elasticqa.run_lock import hold
 from elasticqa.signals import AGENT_PID_VARIABLE
 from elasticqa.stacks import PEER_LOST
 from elasticqa.store_watch import StoreWatch
 from elasticqa.verdict import SILENCE_VARIABLE, silence_s
-
-EXIT_BAD_REQUEST = 2
-EXIT_STORE_LOST = 76
-"""The rendezvous is lost or not to be had: the same command, on every node, goes on from the last checkpoint."""
 
 
 class _Node:
@@ -86,7 +83,7 @@ def store_lost(what: str) -> int:
         "every node, and the run goes on from its last checkpoint\n"
     )
     sys.stderr.flush()
-    return EXIT_ASKED_TO_STOP if "SLURM_JOB_ID" in os.environ else EXIT_STORE_LOST
+    return exits.STOPPED if "SLURM_JOB_ID" in os.environ else exits.STORE_LOST
 
 
 def main(argv: Sequence[str]) -> int:
@@ -102,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
             node = _Node(argv, Path(name))
         except ConfigError as error:
             sys.stderr.write(f"elasticqa: {error}\n")
-            return EXIT_BAD_REQUEST
+            return exits.BAD_REQUEST
         os.environ[AGENT_DIRECTORY_VARIABLE] = name
         os.environ[AGENT_PID_VARIABLE] = str(os.getpid())
         # torch's launcher has no other place for an agent of one's own.
@@ -112,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
             torchrun(list(argv))
         except SignalException as end:
             sys.stderr.write(f"elasticqa: stopped by {end.sigval.name}\n")
-            return EXIT_ASKED_TO_STOP
+            return exits.STOPPED
         except RendezvousTimeoutError:
             return store_lost("too few nodes came to the rendezvous in time")
         except RendezvousClosedError:

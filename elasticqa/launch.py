@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import torch
 
+from elasticqa import exits
 from elasticqa.addresses import address_towards, first_of, job_port
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.environment import JOINED_JOB_VARIABLE
@@ -25,8 +26,6 @@ from elasticqa.resume import RUN_ID_VARIABLE
 from elasticqa.rollcall import Place, attend, join
 from elasticqa.task import load_task
 from elasticqa.topology import PROMISED, resolve_precision
-
-EXIT_BAD_REQUEST = 2
 
 _PACES = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=6"
 """Seconds that MIN nodes wait for more, and between the signs of life of a node, of which 6 may be missing."""
@@ -205,7 +204,7 @@ def main(argv: Sequence[str]) -> int:
             command[2:3] = ["elasticqa.agent", *options, "-m", "elasticqa.train"]
     except (ConfigError, DataError, HomeError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
-        return EXIT_BAD_REQUEST
+        return exits.BAD_REQUEST
     return _become(command, environ, launch.nproc_per_node if launch else 1)
 
 

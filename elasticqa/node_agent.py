@@ -14,6 +14,7 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, _RendezvousExitOp
 
+from elasticqa import exits
 from elasticqa.departures import LEAVES, Departure, attempt_of_workers, departure, forget_attempt, note
 from elasticqa.stacks import PEER_LOST
 
@@ -21,10 +22,6 @@ SHUTDOWN_TIMEOUT_S = 60
 """Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
 EXIT_BARRIER_TIMEOUT_S = 120
 """For agents whose workers are done, until those of rank 0 are, which bring the database up to date."""
-EXIT_ASKED_TO_STOP = 143
-"""As the trainer's own end after a signal: 128 + SIGTERM. torchrun would end with 1, as after a failure."""
-EXIT_PEER_LOST = 75
-"""Of a worker that ended because of another."""
 _LAST_SECONDS_S = 10.0
 
 
@@ -68,7 +65,7 @@ class NodeAgent(LocalElasticAgent):
         self._note_ends(worker_group)
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {failure.exitcode for failure in result.failures.values()}
-        if self._has_peers and codes == {EXIT_ASKED_TO_STOP}:
+        if self._has_peers and codes == {exits.STOPPED}:
             # Another node was the first to ask: the membership changes, which is no failure.
             self._remaining_restarts += 1
         return result
@@ -152,7 +149,7 @@ def _departure_of(rank: int, host: str, exit_code: int) -> Departure | None:
         return departure("gone", who, "was sent SIGUSR2 to keep its stacks")
     if exit_code < 0:
         return departure("killed", who, f"was killed by {_name(-exit_code)}")
-    if exit_code in (EXIT_ASKED_TO_STOP, EXIT_PEER_LOST):
+    if exit_code in (exits.STOPPED, exits.PEER_LOST):
         return None
     return departure("ended", who, f"ended with status {exit_code}")
 

@@ -14,7 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import PreTrainedModel
 
 from db.home import is_database_own, is_home_shared
-from elasticqa.aftermath import EXIT_PREEMPTED, Aftermath
+from elasticqa import exits
+from elasticqa.aftermath import Aftermath
 from elasticqa.attempt import Attempt, begin, write_end
 from elasticqa.build import build_trainer, plan_profile, restore, setup_facts
 from elasticqa.config import TrainConfig, batch_plan
@@ -44,8 +45,6 @@ _INGEST_S = 60.0
 """For the database: the agents of other nodes wait for twice as long."""
 _LAST_INGEST_S = 10.0
 """The same after a request to stop, of which SIGKILL follows."""
-EXIT_FAILED = 1
-EXIT_BAD_REQUEST = 2
 _AGREED = (ConfigError, DataError, DoesNotFitError, HomeError, NonFiniteLossError, CheckpointError)
 """Errors that every rank raises at the same place."""
 
@@ -78,10 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return run(config, topology, stop, early, aftermath, phases)
     except (ConfigError, DataError, DoesNotFitError, HomeError) as error:
         _complain(error, topology)
-        return EXIT_BAD_REQUEST
+        return exits.BAD_REQUEST
     except (NonFiniteLossError, CheckpointError) as error:
         _complain(error, topology)
-        return EXIT_FAILED
+        return exits.FAILED
     finally:
         if early is not None:
             early.cancel()
@@ -143,7 +142,7 @@ def run(
     if topology.is_main:
         ingested = ingest(_INGEST_S if trainer.stopped_by is None else _LAST_INGEST_S)
         trainer.recorder.say(closing(attempt, end, trainer.recorder.evaluations, ingested))
-    return 0 if trainer.stopped_by is None else EXIT_PREEMPTED
+    return 0 if trainer.stopped_by is None else exits.STOPPED
 
 
 def _load(config: TrainConfig, topology: Topology, phases: Phases) -> tuple[Task, PreTrainedModel, QuestionAnswerer]:

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from components.slurm import script
-from elasticqa.aftermath import EXIT_PREEMPTED
-from elasticqa.node_agent import EXIT_ASKED_TO_STOP
+from elasticqa import exits
 from elasticqa.stacks import PEER_LOST
 from tests.conftest import REPOSITORY
 
@@ -27,8 +26,8 @@ def command(*worker: str) -> list[str]:
     return [sys.executable, "-m", "elasticqa.agent", "--standalone", signals, "--no-python", *worker]
 
 
-def test_all_parts_agree_on_the_exit_status_of_a_stop() -> None:
-    assert EXIT_ASKED_TO_STOP == EXIT_PREEMPTED == script.EXIT_ASKED_TO_STOP
+def test_script_of_a_job_knows_the_exit_statuses() -> None:
+    assert (script.EXIT_ASKED_TO_STOP, script.EXIT_BAD_REQUEST) == (exits.STOPPED, exits.BAD_REQUEST)
 
 
 @pytest.mark.slow
@@ -45,7 +44,7 @@ def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: sig
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == EXIT_ASKED_TO_STOP
+    assert process.returncode == exits.STOPPED
     assert f"elasticqa: stopped by {number.name}" in errors
     assert "Traceback" not in errors
 
@@ -69,7 +68,7 @@ def test_lost_peer_ends_the_workers_and_torchrun_starts_them_again() -> None:
         assert count == "1"
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
-    assert process.returncode == EXIT_ASKED_TO_STOP
+    assert process.returncode == exits.STOPPED
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from elasticqa.agent import EXIT_STORE_LOST
+from elasticqa import exits
 from elasticqa.launch import Launch, torchrun_options
 from tests import failing_evaluation, short_of_memory, training
 from tests.conftest import REPOSITORY
@@ -266,7 +266,7 @@ def test_killed_agent_takes_its_worker_along_and_a_new_node_takes_its_place(flag
         assert end["status"] == "preempted"
         assert min(training.losses(job.directory, 2)) == end["step"] + 1
         job.nodes[0].kill()
-        assert job.nodes[-1].wait(PATIENCE_S) == EXIT_STORE_LOST, job.told()
+        assert job.nodes[-1].wait(PATIENCE_S) == exits.STORE_LOST, job.told()
     assert "start the same command again on every node" in job.told()
     assert job.lines(2)["end"][0]["status"] == "preempted"
 
@@ -277,7 +277,7 @@ def test_stopped_host_of_the_store_is_lost_to_the_other_node(flags: list[str], t
         other = job.start()
         job.until_step(1, world_size=2)
         job.nodes[0].send_signal(signal.SIGSTOP)
-        assert other.wait(PATIENCE_S) == EXIT_STORE_LOST, job.told()
+        assert other.wait(PATIENCE_S) == exits.STORE_LOST, job.told()
         # Its own worker, which nobody stopped, has lost its peer.
         job.until(lambda: job.lines(1).get("end"))
     assert re.search(
@@ -292,6 +292,6 @@ def test_port_of_the_store_that_another_program_has_is_told(flags: list[str], tm
     (endpoint,) = (option.partition("=")[2] for option in options if option.startswith("--rdzv-endpoint="))
     with socket.create_server(("", int(endpoint.rpartition(":")[2]))), running(job):
         job.start()
-        assert [node.wait(PATIENCE_S) for node in job.nodes] == [EXIT_STORE_LOST] * 2, job.told()
+        assert [node.wait(PATIENCE_S) for node in job.nodes] == [exits.STORE_LOST] * 2, job.told()
     assert "or its port is taken" in job.told()
     assert not job.directory.exists()

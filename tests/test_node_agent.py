@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from elasticqa import aftermath
-from elasticqa.node_agent import EXIT_ASKED_TO_STOP, EXIT_PEER_LOST, _departure_of
+from elasticqa import exits
+from elasticqa.node_agent import _departure_of
 from elasticqa.stacks import PEER_LOST
 
 
@@ -25,10 +25,6 @@ def test_status_is_told_with_rank_and_host(code: int, kind: str, what: str) -> N
     assert (found.kind, str(found)) == (kind, f"rank 4 on host-b {what}")
 
 
-@pytest.mark.parametrize("code", [EXIT_PEER_LOST, EXIT_ASKED_TO_STOP])
+@pytest.mark.parametrize("code", [exits.PEER_LOST, exits.STOPPED])
 def test_worker_that_ends_because_of_another_is_no_cause(code: int) -> None:
     assert _departure_of(4, "host-b", code) is None
-
-
-def test_worker_and_agent_agree_on_the_statuses() -> None:
-    assert (aftermath.EXIT_PEER_LOST, aftermath.EXIT_PREEMPTED) == (EXIT_PEER_LOST, EXIT_ASKED_TO_STOP)
