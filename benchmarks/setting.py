@@ -94,7 +94,7 @@ def build_model(model: str, seed: int, **more: Any) -> Any:
 
 def model_name(model: str) -> str:
     """Return how the results call a model."""
-    return model if model in MODELS else Path(model).resolve().name
+    return model if model in MODELS else Path(model).absolute().name
 
 
 def card() -> str:

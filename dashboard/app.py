@@ -16,7 +16,7 @@ from starlette.responses import Response
 from dashboard.announce import announce, hide_tokens_in_access_log
 from dashboard.group_cache import GroupCache
 from dashboard.ingesting import IngestLoop
-from dashboard.pages import page, problem, templates
+from dashboard.pages import page, problem, templates, wants_data
 from dashboard.routes import api, figures, health, predictions, profile, profiler, run, runs, speedup, throughput
 from dashboard.security import Guard, HostRule, Login
 from dashboard.settings import Settings
@@ -72,7 +72,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
 
 
 def _ask_for_login(request: Request) -> Response:
-    if request.url.path.startswith(("/api", "/figures")):
+    if wants_data(request):
         response = problem(request, 401, "Login", "send the token of $ELASTICQA_HOME/dashboard-token as a bearer token")
     else:
         was_given = "token" in request.query_params

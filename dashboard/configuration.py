@@ -35,7 +35,17 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "Speed and memory",
-        ("parallel", "precision", "attention", "micro_batch_size", "activation_checkpointing", "compile"),
+        (
+            "parallel",
+            "precision",
+            "attention",
+            "micro_batch_size",
+            "activation_checkpointing",
+            "compile",
+            "cuda_graphs",
+            "kernels",
+            "reshard",
+        ),
     ),
 )
 REST = "Other settings"

@@ -53,8 +53,13 @@ def page(request: Request, template: str, context: Mapping[str, Any], status_cod
     return made.TemplateResponse(request, template, dict(context), status_code=status_code)
 
 
+def wants_data(request: Request) -> bool:
+    """Tell whether an address answers with JSON."""
+    return request.url.path.startswith(("/api", "/figures"))
+
+
 def problem(request: Request, status_code: int, title: str, message: str) -> Response:
-    """Return an answer that says what is wrong: JSON below /api, else a page."""
-    if request.url.path.startswith(("/api", "/figures")):
+    """Return an answer that says what is wrong: JSON where the address gives data, else a page."""
+    if wants_data(request):
         return JSONResponse({"detail": message}, status_code)
     return page(request, "problem.html", {"title": title, "message": message}, status_code)
