@@ -34,7 +34,9 @@ def forget_run(environ: Mapping[str, str], run_id: str) -> int:
             lock(session.connection(), "ingest")
             num_lines = session.scalar(select(func.sum(JournalFile.num_lines)).where(JournalFile.run_id == run_id))
             if num_lines is None:
-                raise ForgetError(f"run {run_id!r} is not in the database: `elasticqa runs` lists the ids")
+                raise ForgetError(
+                    f"run {run_id!r}, by its whole id, is not in the database: `elasticqa runs` lists the ids"
+                )
             forget(session, run_id)
     finally:
         engine.dispose()
