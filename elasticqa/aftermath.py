@@ -31,30 +31,42 @@ class Aftermath:
 
     def on_loss(self, verdict: Verdict) -> None:
         """End the process because of another rank, or because this one was given up by the others."""
-        cause = verdict.departure
-        attempt, is_change = self.attempt, verdict.departure.kind == "changed"
-        if attempt is not None:
-            if self.stacks is not None and not is_change:
-                self.stacks.dump(str(cause))
-            if cause.kind == "gone" and self.topology.is_main:
-                cause = _of_agent(attempt, cause)
-            note(attempt.directory, attempt.number, f"rank-{self.topology.rank:05d}", [cause])
-            if not is_change and (self.topology.is_main or verdict.rank == 0):
-                self._write_event(attempt, verdict, cause)
-            self._write_end("preempted" if is_change else "failed", str(cause))
-        if self.topology.is_node_main:
-            sys.stderr.write(f"elasticqa: {cause}; this attempt ends, what was saved is gone on from\n")
-            sys.stderr.flush()
-        os._exit(exits.STOPPED if is_change else exits.PEER_LOST)
+        is_change = verdict.departure.kind == "changed"
+        try:
+            cause = self._keep(verdict)
+            if self.topology.is_node_main:
+                sys.stderr.write(f"elasticqa: {cause}; this attempt ends, what was saved is gone on from\n")
+                sys.stderr.flush()
+        finally:
+            # Whatever could not be kept: who waits for this process waits for ever.
+            os._exit(exits.STOPPED if is_change else exits.PEER_LOST)
+
+    def _keep(self, verdict: Verdict) -> Departure:
+        """Keep stacks and record, and return the cause as it is known."""
+        cause, attempt = verdict.departure, self.attempt
+        is_change = cause.kind == "changed"
+        if attempt is None:
+            return cause
+        if self.stacks is not None and not is_change:
+            self.stacks.dump(str(cause))
+        if cause.kind == "gone" and self.topology.is_main:
+            cause = _of_agent(attempt, cause)
+        note(attempt.directory, attempt.number, f"rank-{self.topology.rank:05d}", [cause])
+        if not is_change and (self.topology.is_main or verdict.rank == 0):
+            self._write_event(attempt, verdict, cause)
+        self._write_end("preempted" if is_change else "failed", str(cause))
+        return cause
 
     def on_early_stop(self, number: signal.Signals) -> None:
         """End the process, which has nothing to save yet, because it was asked to stop."""
         what = f"was asked to stop by {number.name} before its first step"
-        if self.watch is not None:
-            self.watch.leaves(what)
-        if self.attempt is not None:
-            self._write_end("preempted", f"asked to stop by {number.name} before its first step")
-        os._exit(exits.STOPPED)
+        try:
+            if self.watch is not None:
+                self.watch.leaves(what)
+            if self.attempt is not None:
+                self._write_end("preempted", f"asked to stop by {number.name} before its first step")
+        finally:
+            os._exit(exits.STOPPED)
 
     def _write_event(self, attempt: Attempt, verdict: Verdict, cause: Departure) -> None:
         if attempt.journal is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError, RendezvousTimeoutError
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher import api as launcher
@@ -19,7 +20,7 @@ from torch.distributed.run import main as torchrun
 from elasticqa import exits
 from elasticqa.departures import AGENT_DIRECTORY_VARIABLE, attempt_of_workers, end_attempt, known_departures
 from elasticqa.errors import ConfigError
-from elasticqa.node_agent import NodeAgent
+from elasticqa.node_agent import NodeAgent, is_refusal
 from elasticqa.run_lock import hold
 from elasticqa.signals import AGENT_PID_VARIABLE
 from elasticqa.stacks import PEER_LOST
@@ -53,11 +54,14 @@ class _Node:
 
     def _lose_store(self, what: str) -> None:
         """End this process in seconds: without the store nothing can be started again."""
-        if self._agent is not None:
-            self._agent.note("gone", f"ended: {what}")
-            self._agent.end_workers()
-        self.end_attempt()
-        os._exit(store_lost(what))
+        status = store_lost(what)
+        try:
+            if self._agent is not None:
+                self._agent.note("gone", f"ended: {what}")
+                self._agent.end_workers()
+            self.end_attempt()
+        finally:
+            os._exit(status)
 
     def close(self) -> None:
         """Look after nothing any more, and leave the attempt with its end."""
@@ -86,11 +90,20 @@ def store_lost(what: str) -> int:
     return exits.STOPPED if "SLURM_JOB_ID" in os.environ else exits.STORE_LOST
 
 
+def _what(error: Exception) -> str:
+    if isinstance(error, RendezvousTimeoutError):
+        return "too few nodes came to the rendezvous in time"
+    if isinstance(error, RendezvousClosedError):
+        return "the rendezvous of this job is over"
+    return f"the rendezvous store is lost ({type(error).__name__})"
+
+
 def main(argv: Sequence[str]) -> int:
     """Run torchrun with its options; its workers have been stopped, and have saved, when this returns.
 
     Raises:
-        ChildFailedError: the workers failed, and so did their restarts.
+        ChildFailedError: the workers failed, and so did their restarts; where they refused the request, they have said
+            why, and that is all.
     """
     # Survives the signal, while its workers die of it: a handler, other than to ignore it, is not passed on to them.
     signal.signal(PEER_LOST, lambda *_: None)
@@ -110,12 +123,12 @@ def main(argv: Sequence[str]) -> int:
         except SignalException as end:
             sys.stderr.write(f"elasticqa: stopped by {end.sigval.name}\n")
             return exits.STOPPED
-        except RendezvousTimeoutError:
-            return store_lost("too few nodes came to the rendezvous in time")
-        except RendezvousClosedError:
-            return store_lost("the rendezvous of this job is over")
+        except ChildFailedError as error:
+            if not is_refusal([failure.exitcode for failure in error.failures.values()]):
+                raise
+            return exits.BAD_REQUEST
         except (RendezvousError, DistError) as error:
-            return store_lost(f"the rendezvous store is lost ({type(error).__name__})")
+            return store_lost(_what(error))
         finally:
             node.close()
     return 0

@@ -24,6 +24,8 @@ from elasticqa.system import SystemSampler
 from elasticqa.topology import Topology
 
 SYSTEM_SAMPLE_INTERVAL_S = 5.0
+_ENDED_AFTERWARDS = 5
+"""Attempts before a new one that are looked at for an end that is missing."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,9 @@ def _claim(
                 "processes, a smaller --max-length or model"
             )
         number = claim_attempt(choice.directory)
-        end_attempt(choice.directory, number - 1)
+        # Of the last ones too, whose successors may have been killed before they did this.
+        for earlier in range(max(1, number - _ENDED_AFTERWARDS), number):
+            end_attempt(choice.directory, earlier)
     except OSError as error:
         raise ConfigError(
             f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "

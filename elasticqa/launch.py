@@ -17,7 +17,7 @@ from elasticqa import exits
 from elasticqa.addresses import address_towards, first_of, job_port
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.environment import JOINED_JOB_VARIABLE
-from elasticqa.errors import ConfigError, DataError
+from elasticqa.errors import ConfigError, DataError, shown
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home, new_run_id
 from elasticqa.node_facts import node_facts
@@ -48,8 +48,8 @@ class Launch:
             ConfigError: the numbers make no job.
         """
         parts = nnodes.split(":")
-        if not all(part.isascii() and part.isdigit() for part in parts) or len(parts) > 2:
-            raise ConfigError(f"nnodes={nnodes!r} is not N or MIN:MAX: write --nnodes 2 or --nnodes 1:4")
+        if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts) or len(parts) > 2:
+            raise ConfigError(f"nnodes={shown(nnodes)} is not N or MIN:MAX: write --nnodes 2 or --nnodes 1:4")
         fewest, most = int(parts[0]), int(parts[-1])
         if not 1 <= fewest <= most:
             raise ConfigError(f"nnodes={nnodes!r} must have 1 <= MIN <= MAX: write --nnodes 1:4")
@@ -57,6 +57,8 @@ class Launch:
             raise ConfigError(
                 f"nproc_per_node={nproc_per_node} is too small: at least one process a node; --nproc_per_node 1"
             )
+        if max_restarts < 0:
+            raise ConfigError(f"max_restarts={max_restarts} is negative: give 0 or more with --max_restarts")
         return cls(fewest, most, nproc_per_node, max_restarts)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
 _CHUNK_BYTES = 1 << 22
 _NAME = re.compile(r"step-(\d{8,})")
+_FILE = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     for file in sorted(path.iterdir()):
         if file.name not in manifest.files:
             manifest.files.update(describe(path, glob.escape(file.name)))
-    text = json.dumps({"format_version": FORMAT_VERSION, **vars(manifest)}, indent=1, allow_nan=False)
+    content = {"format_version": FORMAT_VERSION, **vars(manifest)}
+    text = json.dumps({**content, "digest": _digest_of(content)}, indent=1, allow_nan=False)
     write_durably(path / MANIFEST, text + "\n")
     sync(path)
 
@@ -81,15 +84,7 @@ def read_manifest(path: Path, *, verify: bool) -> Manifest:
     Raises:
         CheckpointError: the checkpoint is not whole.
     """
-    try:
-        raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        version = raw.pop("format_version")
-        raw["files"] = {name: (int(size), str(digest)) for name, (size, digest) in raw["files"].items()}
-        manifest = Manifest(**raw)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"checkpoint {path} is not whole: its manifest cannot be read ({error})") from error
-    if version != FORMAT_VERSION:
-        raise CheckpointError(f"checkpoint {path} has format {version!r}: this version reads {FORMAT_VERSION}")
+    manifest = _written(path)
     if manifest.step != step_of(path) or not isinstance(manifest.progress, dict):
         raise CheckpointError(f"checkpoint {path} is not whole: its manifest is of another one")
     if verify:
@@ -97,6 +92,42 @@ def read_manifest(path: Path, *, verify: bool) -> Manifest:
             if not _is_as_written(path / name, size, digest):
                 raise CheckpointError(f"checkpoint {path} is not whole: {name} is not what its manifest says")
     return manifest
+
+
+def _written(path: Path) -> Manifest:
+    """Return the manifest in a directory, which is as it was written.
+
+    Raises:
+        CheckpointError: it is not, or of another format.
+    """
+    try:
+        if not (path / MANIFEST).is_file():
+            raise FileNotFoundError("no such file")
+        raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        version, digest = raw.pop("format_version"), raw.pop("digest", None)
+        is_as_written = digest == _digest_of({"format_version": version, **raw})
+        raw["files"] = {name: _entry(name, *entry) for name, entry in raw["files"].items()}
+        manifest = Manifest(**raw)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise CheckpointError(f"checkpoint {path} is not whole: its manifest cannot be read ({error})") from error
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"checkpoint {path} has format {version!r}: this version reads {FORMAT_VERSION}")
+    if not is_as_written:
+        raise CheckpointError(f"checkpoint {path} is not whole: its manifest is not what was written")
+    return manifest
+
+
+def _digest_of(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest without it: a flipped bit may leave it readable, with another step in it."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _entry(name: str, size: object, digest: object) -> tuple[int, str]:
+    """Return what a manifest says of a file; its name must not lead out of the checkpoint."""
+    if not _FILE.fullmatch(name) or type(size) is not int or size < 0 or not isinstance(digest, str):
+        raise ValueError(f"{name!r:.80} is no file of a checkpoint")
+    return size, digest
 
 
 def has_all_bytes(path: Path) -> bool:

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ class NodeAgent(LocalElasticAgent):
         self._note_ends(worker_group)
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {failure.exitcode for failure in result.failures.values()}
+        if is_refusal(codes):
+            # Refused once, refused every time.
+            self._remaining_restarts = 0
         if self._has_peers and codes == {exits.STOPPED}:
             # Another node was the first to ask: the membership changes, which is no failure.
             self._remaining_restarts += 1
@@ -92,7 +96,9 @@ class NodeAgent(LocalElasticAgent):
         is_leaving = bool(self.living_workers())
         if is_leaving:
             self.note("changed", LEAVES)
-        self._close(death_sig, max(timeout, SHUTDOWN_TIMEOUT_S))
+        # Whatever this process was sent: workers are asked to stop in one way.
+        del death_sig
+        self._close(signal.SIGTERM, max(timeout, SHUTDOWN_TIMEOUT_S))
         if is_leaving:
             self._leave_rendezvous()
 
@@ -140,6 +146,12 @@ class NodeAgent(LocalElasticAgent):
             time.sleep(0.1)
         for process in self.living_workers():
             _send(process, signal.SIGKILL)
+
+
+def is_refusal(exit_codes: Collection[int]) -> bool:
+    """Whether workers refused the request, some of which may have been ended before they could say so."""
+    others = {exits.BAD_REQUEST, exits.STOPPED, -signal.SIGTERM}
+    return exits.BAD_REQUEST in exit_codes and others.issuperset(exit_codes)
 
 
 def _departure_of(rank: int, host: str, exit_code: int) -> Departure | None:

@@ -67,7 +67,7 @@ def choose_run(
         return RunChoice(proposed, is_new=False)
     if config.resume == "auto":
         for directory in sorted(runs_dir.glob("*"), reverse=True):
-            if _is_unfinished(config, directory, digest):
+            if RUN_ID_PATTERN.fullmatch(directory.name) and _is_unfinished(config, directory, digest):
                 return RunChoice(directory, is_new=False)
     return RunChoice(proposed, is_new=True)
 

@@ -20,6 +20,8 @@ BEST = "best.json"
 SET_ASIDE = "set-aside"
 _REPLACED = ".replaced"
 _PRUNED = ".pruned"
+PARTIAL = ".partial"
+"""Ends of the hidden names of checkpoints that are being replaced, removed and written."""
 
 
 def prune(directory: Path, step: int, keep: int) -> None:
@@ -28,8 +30,9 @@ def prune(directory: Path, step: int, keep: int) -> None:
     What stays: the newest ``keep`` up to that step that have all their bytes, and the best. One of a later step was
     not whole when the attempt began, or the attempt would have gone on from it.
     """
-    for leftover in directory.glob(f".step-*{_PRUNED}"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    for kind in (_PRUNED, PARTIAL):
+        for leftover in directory.glob(f".step-*{kind}"):
+            shutil.rmtree(leftover, ignore_errors=True)
     found = checkpoint_directories(directory)
     whole = [path for path in found if step_of(path) <= step and has_all_bytes(path)]
     if not whole:

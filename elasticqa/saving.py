@@ -17,7 +17,7 @@ from torch.futures import Future as TorchFuture
 
 from elasticqa.line_writer import JournalError
 from elasticqa.manifest import Manifest, describe, directory_name, write_manifest
-from elasticqa.retention import prune, put_in_place
+from elasticqa.retention import PARTIAL, prune, put_in_place
 from elasticqa.topology import Topology
 
 
@@ -77,7 +77,7 @@ class Writer:
         Nothing is committed before the lines on its steps are durable: a run that goes on from it says them no more.
         """
         final = self.directory / directory_name(saving.manifest.step)
-        temporary = self.directory / f".{final.name}.partial"
+        temporary = self.directory / f".{final.name}{PARTIAL}"
         main = self.topology.is_main
         problem = (
             self._together(lambda: _make_empty(temporary) if main else None)

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-"""The end of a job, the scheduler's warning before it, and Ctrl-C."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""The end of a job, the scheduler's warning before it, Ctrl-C, and a terminal that is closed or says quit."""
 
 AGENT_PID_VARIABLE = "ELASTICQA_AGENT_PID"
 """The process that started this one, and is to end before it."""
@@ -25,7 +25,9 @@ class StopRequest:
     def install(self) -> None:
         """Listen from now on; only the main thread may call this."""
         for number in STOP_SIGNALS:
-            signal.signal(number, self._handle)
+            # nohup, or a shell that starts it in the background, has some of them ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.received is None:

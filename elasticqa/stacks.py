@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 PEER_LOST = signal.SIGUSR2
@@ -14,7 +15,10 @@ PEER_LOST = signal.SIGUSR2
 
 
 class StackFile:
-    """The stacks of one rank in one attempt; a file without any is removed."""
+    """The stacks of one rank in one attempt; a file without any is removed.
+
+    What cannot be written, on a full disk, is left out: nothing here keeps a process from its end.
+    """
 
     def __init__(self, run_dir: Path, attempt: int, rank: int) -> None:
         """Make the file, and have `PEER_LOST` write the stacks before the process dies of it."""
@@ -26,16 +30,18 @@ class StackFile:
 
     def dump(self, why: str) -> None:
         """Add the stacks of all threads."""
-        self._title(why)
-        faulthandler.dump_traceback(file=self._file, all_threads=True)
-        os.fsync(self._file.fileno())
+        with suppress(OSError):
+            self._title(why)
+            faulthandler.dump_traceback(file=self._file, all_threads=True)
+            os.fsync(self._file.fileno())
 
     def add_error(self, why: str, error: BaseException) -> None:
         """Add the traceback of an error."""
-        self._title(why)
-        traceback.print_exception(error, file=self._file)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with suppress(OSError):
+            self._title(why)
+            traceback.print_exception(error, file=self._file)
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def _title(self, why: str) -> None:
         self._file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {why}\n")
@@ -44,10 +50,11 @@ class StackFile:
     def close(self) -> None:
         """Close the file."""
         faulthandler.unregister(PEER_LOST)
-        is_empty = self._file.tell() == 0
-        self._file.close()
-        if is_empty:
-            self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            if self._path.stat().st_size == 0:
+                self._path.unlink()
 
 
 def main_thread_place() -> tuple[object, str]:

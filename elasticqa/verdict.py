@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 from elasticqa.departures import Departure
-from elasticqa.errors import ConfigError
+from elasticqa.errors import ConfigError, shown
 
 SILENCE_VARIABLE = "ELASTICQA_PEER_TIMEOUT_S"
 SILENCE_S = 20.0
 """Without a beat a rank counts as stopped: threads of a busy or swapping machine come late, but not so late."""
-_LEAST_SILENCE_S = 5
+_LEAST_SILENCE_S, _MOST_SILENCE_S = 5, 86_400
 _LIKELIER = ("failed", "changed", "silent", "gone")
 """Kinds of signs that come together: the error of a peer says only that a connection broke."""
 
@@ -21,10 +21,11 @@ def silence_s(text: str | None) -> float:
     """
     if text is None:
         return SILENCE_S
-    if not (text.isascii() and text.isdigit() and int(text) >= _LEAST_SILENCE_S):
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    if not (is_number and _LEAST_SILENCE_S <= int(text) <= _MOST_SILENCE_S):
         raise ConfigError(
-            f"{SILENCE_VARIABLE}={text!r} is no whole number of seconds from {_LEAST_SILENCE_S} on: unset it for "
-            f"{SILENCE_S:g} s"
+            f"{SILENCE_VARIABLE}={shown(text)} is no whole number of seconds from {_LEAST_SILENCE_S} to "
+            f"{_MOST_SILENCE_S}: unset it for {SILENCE_S:g} s"
         )
     return float(text)
 

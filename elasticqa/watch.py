@@ -155,6 +155,10 @@ class Watch:
             with suppress(TimeoutError):
                 self._accept(time.monotonic())
         self._listener.settimeout(None)
+        if len(self._wires) == self._world_size - 1:
+            # Whoever else connects is no rank of ours, and would only be waited for.
+            self._selector.unregister(self._listener)
+            self._listener.close()
 
     def _say(self, line: Line) -> None:
         with self._lock:
@@ -181,6 +185,9 @@ class Watch:
             now = time.monotonic()
             with self._lock:
                 gap, before = now - before, now
+                if gap > BEAT_S:
+                    # Stopped, and its main thread with it: that is not to stand at one place.
+                    self._place_since += gap
                 if self._world_size > 1 and gap > self._silence_s - 2 * BEAT_S:
                     # The others have given this process up, counting from its last beat, and gone on without it.
                     self._suspicion.settle(self._verdict_on(self._rank, "silent", f"was stopped for {gap:.0f} s"))

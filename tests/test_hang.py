@@ -232,6 +232,26 @@ def with_evaluation(way: str, flags: list[str], folder: Path) -> Job:
     return job
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_agent_of_a_terminal_that_interrupts_or_closes_has_its_workers_save(
+    number: signal.Signals, flags: list[str], tmp_path: Path
+) -> None:
+    with running(Job(tmp_path, *flags, nnodes="1", nproc=2)) as job:
+        job.until_step(1, world_size=2)
+        job.nodes[0].send_signal(number)
+        assert job.nodes[0].wait(PATIENCE_S) == exits.STOPPED, job.told()
+    (end,) = job.lines(1)["end"]
+    assert (end["status"], end["reason"]) == ("preempted", "asked to stop by SIGTERM")
+    assert job.lines(1)["checkpoint"][-1]["step"] == end["step"]
+
+
+def test_request_that_the_workers_refuse_is_refused_once(flags: list[str], tmp_path: Path) -> None:
+    with running(Job(tmp_path, *flags, "--resume=NOWHERE", nnodes="1", nproc=2)) as job:
+        assert job.nodes[0].wait(PATIENCE_S) == exits.BAD_REQUEST, job.told()
+    assert job.told().count("resume='NOWHERE' is not a run") == 1
+    assert "Traceback" not in job.told()
+
+
 def test_node_joins_and_leaves_and_no_step_is_lost(flags: list[str], tmp_path: Path) -> None:
     with running(Job(tmp_path, *flags, nnodes="1:2")) as job:
         job.until_step(1, world_size=1)

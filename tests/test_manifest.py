@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +35,30 @@ def name_another_step(path: Path) -> None:
     manifest.write_text(manifest.read_text(encoding="utf-8").replace('"step": 2', '"step": 3'), encoding="utf-8")
 
 
+def move_to_another_step(path: Path) -> None:
+    shutil.rmtree(path.parent)
+    shutil.copytree(path.parent.with_name("step-00000001"), path.parent)
+
+
+def lie(what: str, value: object) -> Callable[[Path], None]:
+    """Return what has a manifest say something else of a file, as if it had been written so."""
+
+    def rewrite(path: Path) -> None:
+        manifest = path.parent / "manifest.json"
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        size, digest = content["files"].pop(path.name)
+        content["files"][value if what == "name" else path.name] = (value if what == "size" else size, digest)
+        del content["digest"]
+        manifest.write_text(json.dumps({**content, "digest": "?"}), encoding="utf-8")
+
+    return rewrite
+
+
+def become_a_pipe(path: Path) -> None:
+    (path.parent / "manifest.json").unlink()
+    os.mkfifo(path.parent / "manifest.json")
+
+
 def raise_version(path: Path) -> None:
     manifest = path.parent / "manifest.json"
     manifest.write_text(manifest.read_text(encoding="utf-8").replace('version": 1', 'version": 2'), encoding="utf-8")
@@ -57,7 +83,13 @@ def nest(path: Path) -> None:
         (halve_the_manifest, "its manifest cannot be read"),
         (lambda path: (path.parent / "manifest.json").write_text("[]"), "its manifest cannot be read"),
         (nest, "its manifest cannot be read"),
-        (name_another_step, "its manifest is of another one"),
+        (name_another_step, "its manifest is not what was written"),
+        (move_to_another_step, "its manifest is of another one"),
+        (lie("size", 1e400), "its manifest cannot be read"),
+        (lie("size", -1), "its manifest cannot be read"),
+        (lie("name", "../../passwd"), "its manifest cannot be read"),
+        (lie("name", "a\0"), "its manifest cannot be read"),
+        (become_a_pipe, "its manifest cannot be read"),
         (raise_version, "has format 2: this version reads 1"),
     ],
 )

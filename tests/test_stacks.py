@@ -35,6 +35,15 @@ def test_stacks_and_errors_are_kept_and_an_empty_file_is_not(tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "stacks").iterdir()] == ["attempt-0001-rank-00000.txt"]
 
 
+def test_full_disk_keeps_nobody_from_ending(tmp_path: Path) -> None:
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks" / "attempt-0001-rank-00000.txt").symlink_to("/dev/full")
+    stacks = StackFile(tmp_path, 1, 0)
+    stacks.dump("rank 1 on b went away")
+    stacks.add_error("rank 0 on a failed", ValueError("x"))
+    stacks.close()
+
+
 def test_signal_for_a_lost_peer_keeps_the_stacks_and_ends_the_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", WAITS, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
