@@ -14,6 +14,7 @@ from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
 from elasticqa.resume import RUN_ID_VARIABLE
 from elasticqa.run_lock import hold
+from elasticqa.shortage import Shortage, keep
 from elasticqa.topology import Topology
 from tests.ranks import run_on_ranks
 from tests.training import journal
@@ -94,6 +95,19 @@ def test_fatal_end_is_not_tried_again_by_a_restart() -> None:
 def test_other_ends_are_tried_again_by_a_restart() -> None:
     attempt_of_a_process("failed")
     assert attempt_of_a_process(topology=replace(ALONE, restart_count=1)) == 2
+
+
+def test_micro_batches_are_halved_after_a_shortage_until_none_is_left(runs: Path) -> None:
+    attempt_of_a_process("failed")
+    keep(runs / "RUN", 3, Shortage(1, 4, 7, "a micro-batch of 7 features does not fit"))
+    again = replace(ALONE, restart_count=1)
+    with ExitStack() as stack:
+        assert begin(CONFIG, again, stack).micro_batch_size == 4
+    keep(runs / "RUN", 3, Shortage(2, 4, 1, "a micro-batch of 1 features does not fit"))
+    with pytest.raises(ConfigError, match="run RUN is not tried again: a micro-batch of 1 features does not fit; use "):
+        attempt_of_a_process(topology=again)
+    # Whoever starts it anew may have made room.
+    assert attempt_of_a_process() == 3
 
 
 def test_run_directory_that_cannot_be_made_is_one_line(runs: Path) -> None:
