@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks.setting import bert_config, facts, write
+from benchmarks.setting import bert_config, facts, synchronize, write
 from elasticqa.topology import Topology
 
 MIB = 1 << 20
@@ -30,18 +30,13 @@ def seconds(work: Callable[[], Any], num_calls: int) -> float:
     work()
     found = []
     for _ in range(REPEATS):
-        _synchronize()
+        synchronize()
         began = time.perf_counter()
         for _ in range(num_calls):
             work()
-        _synchronize()
+        synchronize()
         found.append((time.perf_counter() - began) / num_calls)
     return statistics.median(found)
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def copies(device: torch.device, num_mib: int) -> dict[str, float]:

@@ -8,12 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks.ours import Loop
-from benchmarks.setting import Data, facts, model_name, parser, write
+from benchmarks.ours import Loop, add_loop_options, config_of_options
+from benchmarks.setting import Data, facts, model_name, parser, synchronize, write
 from elasticqa.checkpoint import Checkpointer
-from elasticqa.config import TrainConfig
 from elasticqa.engine import Engine
 from elasticqa.manifest import Manifest
 from elasticqa.saving import Committed
@@ -53,12 +50,6 @@ class Saver:
     def _note(self, committed: Committed) -> None:
         self.saves_s.append(committed.save_time_s)
         self.num_bytes = committed.manifest.num_bytes
-
-
-def synchronize() -> None:
-    """Wait for the device."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def seconds(loop: Loop, num_steps: int, saver: Saver | None) -> float:
@@ -112,22 +103,14 @@ def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, repeats: in
 def main() -> None:
     """Measure and write the result."""
     options = parser(__doc__ or "")
-    options.add_argument("--model", default="bert-base")
-    options.add_argument("--parallel", choices=("none", "ddp", "fsdp"), default="none")
-    options.add_argument("--batch-size", type=int, default=24, help="features of a step over all ranks")
+    add_loop_options(options)
     options.add_argument("--saves", type=int, default=20)
     options.add_argument("--every", type=int, default=1000, help="steps between two saves")
     options.add_argument("--repeats", type=int, default=2)
     options.add_argument("--directory", type=Path, help="to save in; default: where temporary files go")
     given = options.parse_args()
     topology = Topology.from_env()
-    per_rank = -(-given.batch_size // topology.world_size)
-    config = TrainConfig(
-        model=given.model,
-        parallel=given.parallel,
-        global_batch_size=given.batch_size,
-        micro_batch_size=per_rank if topology.world_size == 1 else 2 * per_rank,
-    )
+    config = config_of_options(given, topology)
     with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
         loop = Loop(config, Data.of(given).features(), topology, given.model, stack)
         loop.warm_up()

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
-from benchmarks.setting import MAX_LENGTH, Data, build_model, card
+from benchmarks.setting import MAX_LENGTH, Data, build_model, card, synchronize
 from elasticqa.attention import PACKED
 from elasticqa.batching import Extent, StepPlan
 from elasticqa.build import build_engine
@@ -75,7 +75,7 @@ def main() -> None:
             try:
                 for step in range(STEPS):
                     engine.run(_plan(step, batch, longest, features, topology.world_size), 1e-5, wants_stop=False)
-                _synchronize()
+                synchronize()
             except (torch.OutOfMemoryError, DoesNotFitError, NoMemoryHereError) as error:
                 print(error, flush=True)
                 # To leave the process group in order, the other ranks would have to come along.
@@ -113,11 +113,6 @@ def _plan(step: int, batch: int, index: int, features: Features, world_size: int
         max_share_tokens=tokens,
         largest=Extent(batch, tokens, tokens),
     )
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _peaks() -> tuple[int | None, int | None]:

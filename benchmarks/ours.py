@@ -1,6 +1,7 @@
 """Training steps of elasticqa as its trainer takes them: planning, packing, the step, its figures read late."""
 
 import os
+from argparse import ArgumentParser, Namespace
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -52,6 +53,27 @@ def config_of(case: Case) -> TrainConfig:
         epochs=2,
         max_length=MAX_LENGTH,
         **{"parallel": "none", **changes},
+    )
+
+
+def add_loop_options(options: ArgumentParser) -> None:
+    """Add the options of scripts that take steps by themselves, alone or under torchrun."""
+    options.add_argument("--model", default="bert-base")
+    options.add_argument("--parallel", choices=("none", "ddp", "fsdp"), default="none")
+    options.add_argument("--batch-size", type=int, default=24, help="features of a step over all ranks")
+
+
+def config_of_options(given: Namespace, topology: Topology, **more: Any) -> TrainConfig:
+    """Return the config that the options ask for."""
+    per_rank = -(-given.batch_size // topology.world_size)
+    return TrainConfig(
+        model=given.model,
+        parallel=given.parallel,
+        global_batch_size=given.batch_size,
+        # The largest share may have some features more than the mean.
+        micro_batch_size=per_rank if topology.world_size == 1 else 2 * per_rank,
+        max_length=MAX_LENGTH,
+        **more,
     )
 
 

@@ -120,6 +120,12 @@ def facts(of_card: str | None = None) -> dict[str, Any]:
     }
 
 
+def synchronize() -> None:
+    """Wait for the device."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def write(results: Path, measurements: list[dict[str, Any]]) -> None:
     """Write the measurements, whole or not at all."""
     results.parent.mkdir(parents=True, exist_ok=True)

@@ -18,10 +18,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.ours import Loop
-from benchmarks.setting import MAX_LENGTH, Data, facts, model_name, parser, write
+from benchmarks.ours import Loop, add_loop_options, config_of_options
+from benchmarks.setting import Data, facts, model_name, parser, synchronize, write
 from elasticqa import capture, engine, parallel
-from elasticqa.config import TrainConfig
 from elasticqa.profiling import StepProfiler
 from elasticqa.topology import Topology
 
@@ -54,12 +53,6 @@ def averaged(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]
     """Let NCCL divide: DDP's own way reads and writes every gradient once more for that."""
     work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, async_op=True)
     return work.get_future().then(lambda future: future.value()[0])  # type: ignore[no-any-return]
-
-
-def synchronize() -> None:
-    """Wait for the device."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def step_ms(loop: Loop, num_steps: int) -> float:
@@ -116,9 +109,7 @@ def parts(summary: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Measure, write the result and print it."""
     options = parser(__doc__ or "")
-    options.add_argument("--model", default="bert-base")
-    options.add_argument("--parallel", choices=("none", "ddp", "fsdp"), default="none")
-    options.add_argument("--batch-size", type=int, default=24, help="features of a step over all ranks")
+    add_loop_options(options)
     options.add_argument("--steps", type=int, default=150, help="of each of three repeats")
     options.add_argument("--profiled-steps", type=int, default=MOST_STEPS)
     options.add_argument("--compile", action="store_true", help="in place of our kernels")
@@ -127,15 +118,7 @@ def main() -> None:
     options.add_argument("--average", action="store_true", help="gradients in NCCL")
     given = options.parse_args()
     topology = Topology.from_env()
-    per_rank = -(-given.batch_size // topology.world_size)
-    config = TrainConfig(
-        model=given.model,
-        parallel=given.parallel,
-        global_batch_size=given.batch_size,
-        micro_batch_size=per_rank if topology.world_size == 1 else 2 * per_rank,
-        max_length=MAX_LENGTH,
-        kernels=False if given.compile else None,
-    )
+    config = config_of_options(given, topology, kernels=False if given.compile else None)
     if given.bucket_mib is not None:
         change_ddp(given.bucket_mib)
     if given.no_exchange:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.rounds import Case, Order, Report
+from benchmarks.setting import synchronize
 
 RUNNERS = {"elasticqa": "benchmarks.ours", "hf": "benchmarks.hf_trainer", "lightning": "benchmarks.lightning_trainer"}
 """First word of a variant -> module whose `run(case, pace)` takes its steps."""
@@ -34,16 +35,16 @@ class Worker:
     def _script(self) -> Iterator[None]:
         for _ in range(self._warm_up_steps):
             yield
-        _synchronize()
+        synchronize()
         self._connection.send(None)
         while (order := self._receive()) is not None:
             for _ in range(order.settle_steps):
                 yield
-            _synchronize()
+            synchronize()
             began = time.perf_counter()
             for _ in range(order.num_steps):
                 yield
-            _synchronize()
+            synchronize()
             self._connection.send(Report(time.perf_counter() - began, *_peaks()))
             # The others share the card.
             gc.collect()
@@ -59,11 +60,6 @@ class Worker:
 
 
 _END = object()
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _peaks() -> tuple[int | None, int | None]:

@@ -17,9 +17,9 @@ MOST_MANIFEST_BYTES = 32 * 2**20
 MOST_BYTES = 64 * 2**30
 """Of a bundle, unpacked."""
 _MOST_NAME_CHARACTERS = 400
-# One part of a path: no hidden name, so neither "." nor "..", no separator, no control character.
 METADATA = ".metadata"
 """The one hidden file that belongs to a run: torch's own, in each checkpoint."""
+# One part of a path: no hidden name, so neither "." nor "..", no separator, no control character.
 _PART = re.compile(r"[^./\\\x00-\x1f\x7f\ud800-\udfff][^/\\\x00-\x1f\x7f\ud800-\udfff]{0,199}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
