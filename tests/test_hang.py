@@ -1,16 +1,9 @@
 """Real agents and workers that are stopped, killed, join and leave: nobody waits for ever, and the record says why."""
 
-import contextlib
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,87 +11,11 @@ import pytest
 from elasticqa import exits
 from elasticqa.launch import Launch, torchrun_options
 from tests import failing_evaluation, short_of_memory, training
-from tests.conftest import REPOSITORY
+from tests.local_job import PATIENCE_S, Job, running
 
 pytestmark = pytest.mark.slow
 
 HOST = socket.gethostname()
-PATIENCE_S = 120.0
-"""For what must happen at all; nothing is judged by how long it takes."""
-
-
-class Job:
-    """The nodes of a job on this machine."""
-
-    def __init__(self, folder: Path, *flags: str, nnodes: str, nproc: int = 1, module: str = "") -> None:
-        folder.mkdir(exist_ok=True)
-        self.home = folder / "home"
-        self.logs = folder
-        self.environ = training.environment(
-            self.home, ELASTICQA_RUN_ID="RUN", TORCHX_JOB_ID=f"local_cwd://torchx/{folder.name}-{os.getpid()}"
-        )
-        self.environ["ELASTICQA_PEER_TIMEOUT_S"] = "5"
-        launch = [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", "--max-restarts=2"]
-        self.command = [sys.executable, "-m", "elasticqa.launch", *launch, *flags]
-        if module:
-            # As the launcher does: ranks of a new group would read the addresses of the one before.
-            self.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-            options = ["--standalone", f"--nproc-per-node={nproc}", "--max-restarts=2"]
-            self.command = [sys.executable, "-m", "elasticqa.agent", *options, "-m", module, *flags]
-        self.nodes: list[subprocess.Popen[bytes]] = []
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """Return the agent of a new node."""
-        with (self.logs / f"node-{len(self.nodes)}.log").open("wb") as log:
-            node = subprocess.Popen(self.command, cwd=REPOSITORY, env=self.environ, stdout=log, stderr=log)
-        self.nodes.append(node)
-        return node
-
-    def told(self) -> str:
-        """Return all that the nodes have printed."""
-        return "\n".join(path.read_text(errors="replace") for path in sorted(self.logs.glob("node-*.log")))
-
-    @property
-    def directory(self) -> Path:
-        return self.home / "runs" / "RUN"
-
-    def lines(self, attempt: int) -> dict[str, list[dict[str, Any]]]:
-        """Return the journal of an attempt; empty before it has begun."""
-        try:
-            return training.journal(self.directory, attempt)
-        except FileNotFoundError:
-            return {}
-
-    def until(self, condition: Callable[[], Any]) -> None:
-        """Return once the condition holds."""
-        until = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < until, self.told()
-            time.sleep(0.05)
-
-    def until_step(self, attempt: int, world_size: int) -> None:
-        """Return once an attempt of so many ranks has done some steps."""
-        self.until(lambda: len(self.lines(attempt).get("step", [])) > 3)
-        assert self.lines(attempt)["attempt"][0]["world_size"] == world_size
-
-    def worker(self, rank: int) -> psutil.Process:
-        """Return the living process of a rank."""
-        for node in self.nodes:
-            if node.poll() is None:
-                for process in psutil.Process(node.pid).children():
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        if process.environ().get("RANK") == str(rank):
-                            return process
-        raise AssertionError(self.told())
-
-    def end(self) -> None:
-        for node in self.nodes:
-            if node.poll() is None:
-                for process in psutil.Process(node.pid).children(recursive=True):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        process.kill()
-                node.kill()
-            node.wait()
 
 
 @pytest.fixture
@@ -108,15 +25,6 @@ def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
         "--recipe=demo", f"--model={tiny_model}", f"--dataset={tiny_squad}", "--max-length=160", "--doc-stride=32",
         "--global-batch-size=7", "--log-every-s=0", "--no-eval-before", "--checkpoint-every-steps=20", "--epochs=1000",
     ]  # fmt: skip
-
-
-@contextlib.contextmanager
-def running(job: Job) -> Iterator[Job]:
-    try:
-        job.start()
-        yield job
-    finally:
-        job.end()
 
 
 def steps_in_order(job: Job, attempts: int) -> None:
