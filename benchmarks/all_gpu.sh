@@ -56,12 +56,12 @@ for group in "$@"; do
             measure 270 train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
         ;;
     scaling)
-        measure 230 scaling scaling --squad "$train" --ready-within 110
+        measure 260 scaling scaling --squad "$train" --ready-within 130
         ;;
-    # What two GPUs cost: the exchange of gradients left out, other buckets, averaged by NCCL, and FSDP's.
+    # What two GPUs cost: ours, DDP's own, none, smaller buckets, and FSDP's.
     parts)
         measure 60 step_parts parts-24 --squad "$train"
-        for variant in ddp "ddp --no-exchange" "ddp --bucket-mib 100" "ddp --average" "ddp --average --bucket-mib 100" fsdp; do
+        for variant in ddp "ddp --exchange ddp" "ddp --exchange none" "ddp --bucket-mib 25" fsdp; do
             # shellcheck disable=SC2086 # a strategy and options
             together 60 step_parts "parts-48-${variant//[ -]/}" --squad "$train" --batch-size 48 --parallel $variant
         done

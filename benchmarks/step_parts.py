@@ -1,26 +1,23 @@
 """Where a training step goes: its time, and its parts under the profiler; one process, or under torchrun.
 
-DDP may be built otherwise than the trainer builds it, to learn what its exchange of gradients costs: not at all, in
-buckets of another size, or averaged by NCCL instead of divided beforehand. NCCL_* variables are kept with the result.
+To learn what the exchange of gradients costs, DDP's steps may be taken without it, with DDP's own in place of ours,
+or in buckets of another size. NCCL_* variables are kept with the result.
 """
 
 import os
 import statistics
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
 from benchmarks.ours import Loop, add_loop_options, config_of_options
 from benchmarks.setting import Data, facts, model_name, parser, synchronize, write
-from elasticqa import capture, engine, parallel
+from elasticqa import capture, exchange, parallel
 from elasticqa.profiling import StepProfiler
 from elasticqa.topology import Topology
 
@@ -29,30 +26,30 @@ MOST_STEPS = 112
 """Of a profile: those that it leaves alone, warms up with and keeps."""
 
 
-def change_ddp(bucket_mib: float | None) -> None:
-    """Let the trainer's DDP have buckets of another size."""
+class NoExchange:
+    """In place of ours: what is left of a step is the computation."""
 
-    class Changed(DistributedDataParallel):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, bucket_cap_mb=bucket_mib, **options)
+    def __init__(self, _: list[nn.Parameter]) -> None:
+        """Know no parameter."""
 
-    parallel.DistributedDataParallel = Changed  # type: ignore[misc]
-
-
-def leave_out_exchange() -> None:
-    """Let every rank train for itself: what is left of a step is the computation."""
-
-    def never(model: nn.Module, is_exchanged: bool) -> None:
-        del is_exchanged
-        parallel.set_gradient_sync(model, is_exchanged=False)
-
-    engine.set_gradient_sync = capture.set_gradient_sync = never  # type: ignore[attr-defined]
+    def during_backward(self) -> AbstractContextManager[None]:
+        """Exchange nothing."""
+        return nullcontext()
 
 
-def averaged(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """Let NCCL divide: DDP's own way reads and writes every gradient once more for that."""
-    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, async_op=True)
-    return work.get_future().then(lambda future: future.value()[0])  # type: ignore[no-any-return]
+def change_exchange(kind: str, bucket_mib: float | None) -> None:
+    """Let captured steps of DDP exchange gradients otherwise than the trainer's."""
+    if kind != "ours":
+        capture.GradientExchange = NoExchange  # type: ignore[assignment,attr-defined]
+    if kind == "ddp":
+
+        def always(model: nn.Module, is_exchanged: bool) -> None:
+            del is_exchanged
+            parallel.set_gradient_sync(model, is_exchanged=True)
+
+        capture.set_gradient_sync = always  # type: ignore[attr-defined]
+    if bucket_mib is not None:
+        exchange.BUCKET_BYTES = round(bucket_mib * 2**20)
 
 
 def step_ms(loop: Loop, num_steps: int) -> float:
@@ -113,28 +110,23 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=150, help="of each of three repeats")
     options.add_argument("--profiled-steps", type=int, default=MOST_STEPS)
     options.add_argument("--compile", action="store_true", help="in place of our kernels")
-    options.add_argument("--no-exchange", action="store_true", help="of gradients: the ranks drift apart")
-    options.add_argument("--bucket-mib", type=float, help="of DDP; its default is 25")
-    options.add_argument("--average", action="store_true", help="gradients in NCCL")
+    options.add_argument(
+        "--exchange", choices=("ours", "ddp", "none"), default="ours", help="none: the ranks drift apart"
+    )
+    options.add_argument("--bucket-mib", type=float, help="of our exchange")
     given = options.parse_args()
     topology = Topology.from_env()
     config = config_of_options(given, topology, kernels=False if given.compile else None)
-    if given.bucket_mib is not None:
-        change_ddp(given.bucket_mib)
-    if given.no_exchange:
-        leave_out_exchange()
+    change_exchange(given.exchange, given.bucket_mib)
     with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
         loop = Loop(config, Data.of(given).features(), topology, given.model, stack)
-        if given.average:
-            assert isinstance(loop.engine.model, DistributedDataParallel), "--average is for --parallel ddp"
-            loop.engine.model.register_comm_hook(None, averaged)
         loop.warm_up()
         times = [step_ms(loop, given.steps) for _ in range(3)]
         summary = profiled(loop, topology, given.profiled_steps)
         if summary is not None:
             row = {"what": "parts", "parallel": given.parallel, "model": model_name(given.model)}
             row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size}
-            row |= {"exchanges": not given.no_exchange, "bucket_mib": given.bucket_mib, "averages": given.average}
+            row |= {"exchange": given.exchange, "bucket_mib": given.bucket_mib}
             row |= {"nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}}
             row |= {"step_ms": times, **parts(summary), **facts()}
             write(given.results, [row])

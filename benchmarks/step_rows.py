@@ -28,9 +28,8 @@ def parts(rows: list[Row]) -> str:
 def _title_of_parts(row: Row) -> str:
     title = f"{row['model']}, {row['parallel']} x {row['world_size']}, batch {row['global_batch_size']}"
     changes = [
-        *([] if row["exchanges"] else ["no exchange"]),
+        *([f"exchange {row['exchange']}"] if row["parallel"] == "ddp" else []),
         *([] if row["bucket_mib"] is None else [f"buckets of {row['bucket_mib']:g} MiB"]),
-        *(["averaged by NCCL"] if row["averages"] else []),
         *(f"{name}={value}" for name, value in row["nccl"].items()),
     ]
     return ", ".join([title, *changes])

@@ -63,9 +63,9 @@ def accelerate(
     pays = attention == "flash" and obstacle is None
     is_captured = pays if config.cuda_graphs is None else config.cuda_graphs
     if config.kernels:
-        _check_kernels(config, has_kernels)
+        _check_kernels(config, has_kernels=has_kernels, is_resharded=is_resharded)
     # Without a capture starting so many kernels from the host takes longer than they do.
-    pays = is_captured and has_kernels and config.parallel != "fsdp" and not config.compile
+    pays = is_captured and has_kernels and not config.compile
     is_fused = pays if config.kernels is None else config.kernels
     pays = attention == "flash" and not is_fused and num_steps >= WORTHWHILE_STEPS
     is_compiled = pays if config.compile is None else config.compile
@@ -95,14 +95,14 @@ def _not_captured(config: TrainConfig, topology: Topology, spec: ModelSpec, *, i
     return None
 
 
-def _check_kernels(config: TrainConfig, has_kernels: bool) -> None:
+def _check_kernels(config: TrainConfig, *, has_kernels: bool, is_resharded: bool) -> None:
     obstacle = None
     if not has_kernels:
         obstacle = (
             "this device, precision or model: they need a GPU of 8.0 or newer, bf16 or fp16, and packed attention"
         )
-    elif config.parallel == "fsdp":
-        obstacle = "--parallel fsdp: it shards the weights that they read"
+    elif is_resharded:
+        obstacle = "--parallel fsdp with --reshard: it frees the weights that they read"
     elif config.compile:
         obstacle = "--compile True: these layers are not compiled"
     if obstacle is not None:

@@ -18,7 +18,7 @@ from elasticqa.fused import fuse
 from elasticqa.home import home
 from elasticqa.model import QuestionAnswerer, feature_losses
 from elasticqa.optim import Updater, build_optimizer
-from elasticqa.parallel import DTYPES, wrap
+from elasticqa.parallel import DTYPES, is_sharded, wrap
 from elasticqa.profiling import NoProfiler, StepProfiler
 from elasticqa.record import Recorder
 from elasticqa.resume import changed_since
@@ -125,7 +125,7 @@ def build_engine(
     if acceleration.is_compiled:
         compile_layers(model, home() / "cache" / "compiled")
     if acceleration.is_fused:
-        fuse(model, DTYPES[precision])
+        fuse(model, DTYPES[precision], is_sharded=is_sharded(model))
     optimizer = build_optimizer(model, config)
     eager = EagerEngine(
         topology=topology,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from elasticqa.ahead import Ahead
 from elasticqa.batching import Extent, MicroBatch, StepPlan, StepPlanner
 from elasticqa.engine import EagerEngine, StepOutput
 from elasticqa.errors import DoesNotFitError
+from elasticqa.exchange import GradientExchange
 from elasticqa.optim import Updater
 from elasticqa.parallel import is_sharded, set_gradient_sync
 from elasticqa.rng import seed_step
@@ -64,6 +65,8 @@ class CapturedEngine:
         self._quantum = token_quantum(deviation, global_batch_size, self._topology.world_size)
         self._learning_rate = torch.zeros((), device=self._topology.device)
         self._captured: dict[int, _Captured] = {}
+        is_exchanged = self._topology.world_size > 1 and not is_sharded(self.model)
+        self._exchange = GradientExchange(list(self.model.parameters())) if is_exchanged else None
         self._pool = torch.cuda.graph_pool_handle()
         self._ahead: Ahead[Tensor | list[MicroBatch]] = Ahead(self._make)
 
@@ -156,9 +159,14 @@ class CapturedEngine:
     def _pass(self, batch: StaticBatch, *, is_exchanged: bool) -> None:
         """Compute the gradients of a step."""
         self.optimizer.zero_grad()
-        set_gradient_sync(self.model, is_exchanged)
         micro_batch, num_features, _ = batch.views()
-        self._eager.backward(micro_batch, num_features)
+        self._backward(micro_batch, num_features, is_exchanged=is_exchanged)
+
+    def _backward(self, batch: MicroBatch, num_features: Tensor, *, is_exchanged: bool) -> Tensor:
+        """Leave the gradients of a step and return this rank's share of the loss."""
+        set_gradient_sync(self.model, is_exchanged=False)
+        with self._exchange.during_backward() if self._exchange and is_exchanged else nullcontext():
+            return self._eager.backward(batch, num_features)
 
     def _record(self, batch: StaticBatch) -> _Captured:
         """Return the graph of a step; gradients are there."""
@@ -175,7 +183,7 @@ class CapturedEngine:
             torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
         ):
             micro_batch, num_features, wants_stop = batch.views()
-            loss = self._eager.backward(micro_batch, num_features)
+            loss = self._backward(micro_batch, num_features, is_exchanged=True)
             figures = self._eager.update(loss, wants_stop, self._learning_rate)
         if kernel is not None:
             kernel.bind()

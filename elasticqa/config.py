@@ -59,7 +59,7 @@ class TrainConfig:
     cuda_graphs: bool | None = None
     """Replay whole steps as CUDA graphs; unset: where it pays (flash kernel, FSDP only with `reshard` off)."""
     kernels: bool | None = None
-    """Compute layers and update by kernels of ours, which need no compiling; unset: with CUDA graphs (not FSDP)."""
+    """Compute layers and update by kernels of ours, which need no compiling; unset: with CUDA graphs."""
     reshard: bool | None = None
     """FSDP: free gathered weights until the backward pass; unset: not where they take under a tenth of a GPU."""
     activation_checkpointing: bool = False

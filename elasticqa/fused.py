@@ -1,9 +1,9 @@
 """Encoder layers on kernels of ours, in place of slower equals: the model's weights and their names stay."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import MethodType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,26 +15,47 @@ from elasticqa.model import encoder_layers
 from elasticqa.packed_kernel import attention, draw_seeds
 
 
+class Weights(Protocol):
+    """Where layers find their weights in the type of the computation."""
+
+    def joined(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+        """Return what gives the parameters of that name, one below the other, in a forward pass."""
+
+
 class HalfWeights:
-    """Weights in the type of the computation, made from the fp32 ones all at once before each forward pass."""
+    """Made from fp32 ones all at once before each forward pass."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._halves: list[Tensor] = []
         self._parameters: list[Tensor] = []
 
-    def joined(self, parameters: list[Tensor]) -> Tensor:
-        """Return the place where the parameters will lie one below the other."""
+    def joined(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+        """Return what gives the place where they lie from now on."""
+        parameters = [getattr(owner, name) for owner in owners]
         sizes = [len(parameter) for parameter in parameters]
         place = torch.empty((sum(sizes), *parameters[0].shape[1:]), dtype=self._dtype, device=parameters[0].device)
         self._halves += place.split(sizes)
         self._parameters += parameters
-        return place
+        return lambda: place
 
     @torch.no_grad()
     def refresh(self, *_: Any) -> None:
         """Copy the weights."""
         torch._foreach_copy_(self._halves, self._parameters)
+
+
+class GatheredWeights:
+    """Gathered by FSDP before each layer, in the type of the computation already."""
+
+    def joined(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+        """Return what joins them anew each time: where they are gathered is FSDP's business."""
+
+        def join() -> Tensor:
+            parameters = [getattr(owner, name).detach() for owner in owners]
+            return parameters[0] if len(parameters) == 1 else torch.cat(parameters)
+
+        return join
 
 
 class Seeds:
@@ -59,34 +80,37 @@ class Seeds:
         self._drawn = draw_seeds(self._count, next(model.parameters()).device)
 
 
-def fuse(model: nn.Module, dtype: torch.dtype) -> None:
+def fuse(model: nn.Module, dtype: torch.dtype, *, is_sharded: bool) -> None:
     """Exchange how the encoder's layers are computed, in place.
 
     Between layers values are then of the type, where LayerNorm under autocast gives fp32.
 
     Args:
-        model: of a packable type, on a device that has the kernel of `packed_kernel`; replicated, not sharded.
+        model: of a packable type, wrapped, on a device that has the kernel of `packed_kernel`.
         dtype: of the computation.
+        is_sharded: FSDP gathers the weights before each layer, in that type.
     """
     halves, seeds = HalfWeights(dtype), Seeds()
+    weights: Weights = GatheredWeights() if is_sharded else halves
     for layer in encoder_layers(model):
         for module in layer.modules():
-            if (forward := _forward_of(module, halves, seeds)) is not None:
+            if (forward := _forward_of(module, weights, seeds)) is not None:
                 module.forward = MethodType(forward, module)
-    model.register_forward_pre_hook(halves.refresh)
+    if weights is halves:
+        model.register_forward_pre_hook(halves.refresh)
     model.register_forward_pre_hook(seeds.draw)
 
 
-def _forward_of(module: Any, halves: HalfWeights, seeds: Seeds) -> Callable[..., Any] | None:
+def _forward_of(module: Any, weights: Weights, seeds: Seeds) -> Callable[..., Any] | None:
     """Return what computes a module from now on, or None if it stays as it is."""
     if _has(module, "query", "key", "value", "attention_head_size"):
         parts = (module.query, module.key, module.value)
-        weight, bias = ([getattr(part, name) for part in parts] for name in ("weight", "bias"))
-        return partial(_attend, (halves.joined(weight), halves.joined(bias)), [*weight, *bias], seeds.place())
+        half = (weights.joined(parts, "weight"), weights.joined(parts, "bias"))
+        return partial(_attend, parts, half, seeds.place())
     if _has(module, "dense", "dropout", "LayerNorm"):
-        return partial(_finish, halves.joined([module.dense.weight]), seeds.place())
+        return partial(_finish, weights.joined([module.dense], "weight"), seeds.place())
     if isinstance(getattr(module, "intermediate_act_fn", None), GELUActivation):
-        return partial(_expand, halves.joined([module.dense.weight]))
+        return partial(_expand, weights.joined([module.dense], "weight"))
     return None
 
 
@@ -95,8 +119,8 @@ def _has(module: nn.Module, *names: str) -> bool:
 
 
 def _attend(
-    half: tuple[Tensor, Tensor],
-    parameters: list[Tensor],
+    parts: Sequence[nn.Linear],
+    half: tuple[Callable[[], Tensor], Callable[[], Tensor]],
     seed: Callable[[], Tensor],
     module: Any,
     hidden_states: Tensor,
@@ -105,26 +129,33 @@ def _attend(
     **__: Any,
 ) -> tuple[Tensor, None]:
     """Do what a self-attention does, with one product for query, key and value."""
-    rows = hidden_states.flatten(0, 1).to(half[0].dtype)
+    half_weight, half_bias = half[0](), half[1]()
+    rows = hidden_states.flatten(0, 1).to(half_weight.dtype)
     size = module.attention_head_size
-    packed = linear(rows, *half, *parameters).view(-1, 3, module.num_attention_heads, size)
+    # Read anew in each pass: what FSDP gathers are other tensors than those that it keeps.
+    parameters = [*(part.weight for part in parts), *(part.bias for part in parts)]
+    packed = linear(rows, half_weight, half_bias, *parameters).view(-1, 3, module.num_attention_heads, size)
     dropout = module.dropout.p if module.training else 0.0
     output = attention(packed, packing.cu_lengths, packing.max_length, dropout, size**-0.5, seed())
     return output.view(hidden_states.shape), None
 
 
-def _expand(half_weight: Tensor, module: Any, hidden_states: Tensor) -> Tensor:
+def _expand(weight: Callable[[], Tensor], module: Any, hidden_states: Tensor) -> Tensor:
     """Do what the first half of the feed-forward network does."""
-    values = linear(hidden_states.flatten(0, 1), half_weight, None, module.dense.weight)
+    values = linear(hidden_states.flatten(0, 1), weight(), None, module.dense.weight)
     return gelu(values, module.dense.bias)[None]
 
 
 def _finish(
-    half_weight: Tensor, seed: Callable[[], Tensor], module: Any, hidden_states: Tensor, input_tensor: Tensor
+    weight: Callable[[], Tensor],
+    seed: Callable[[], Tensor],
+    module: Any,
+    hidden_states: Tensor,
+    input_tensor: Tensor,
 ) -> Tensor:
     """Do what the output of attention or of the feed-forward network does: project, drop, add, normalize."""
-    values = linear(hidden_states.flatten(0, 1), half_weight, None, module.dense.weight)
-    residual = input_tensor.flatten(0, 1).to(values.dtype)
+    values = linear(hidden_states.flatten(0, 1), weight(), None, module.dense.weight)
+    residual = input_tensor.to(values.dtype)
     dropout = module.dropout.p if module.training else 0.0
     drawn = seed() if dropout > 0 else None
-    return residual_norm(values, module.dense.bias, residual, module.LayerNorm, dropout, drawn)[None]
+    return residual_norm(values, module.dense.bias, residual, module.LayerNorm, dropout, drawn)

@@ -1,6 +1,7 @@
 """The parts of an encoder layer beside attention, on kernels of ours, each with its gradient.
 
-Weights and biases are fp32 and get fp32 gradients; values are bf16 or fp16.
+Values are bf16 or fp16; weights and biases are fp32, or of the type of the values where FSDP gathers them so, and get
+gradients of their own type.
 """
 
 import importlib
@@ -34,7 +35,7 @@ def linear(values: Tensor, half_weight: Tensor, half_bias: Tensor | None, *param
         values: (rows, in), of the type of ``half_weight``.
         half_weight: (out, in), the weights one below the other in the type of the computation.
         half_bias: (out,), or None.
-        parameters: the weights in fp32, then, with a bias, as many biases.
+        parameters: the weights, then, with a bias, as many biases.
     """
     output: Tensor = _Linear.apply(values, half_weight, half_bias, *parameters)  # type: ignore[no-untyped-call]
     return output
@@ -46,15 +47,16 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(values, weight)
         ctx.num_weights = len(parameters) // (1 if bias is None else 2)
         ctx.has_bias = bias is not None
+        ctx.dtype = parameters[0].dtype
         return F.linear(values, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         gradient = gradients[0].contiguous()
         values, weight = ctx.saved_tensors
-        # One product in fp32 spares a copy from the type of the computation.
-        of_weights = torch.mm(gradient.t(), values, out_dtype=torch.float32).chunk(ctx.num_weights)
-        of_biases = column_sums(gradient).chunk(ctx.num_weights) if ctx.has_bias else ()
+        # A product whose result is fp32 spares a copy from the type of the computation.
+        of_weights = torch.mm(gradient.t(), values, out_dtype=ctx.dtype).chunk(ctx.num_weights)
+        of_biases = column_sums(gradient, ctx.dtype).chunk(ctx.num_weights) if ctx.has_bias else ()
         return gradient @ weight, None, None, *of_weights, *of_biases
 
 
@@ -87,23 +89,23 @@ class _Gelu(torch.autograd.Function):
         values, bias = ctx.saved_tensors
         num_rows, width = values.shape
         output = torch.empty_like(values)
-        sums = bias.new_empty((1, _GELU_PROGRAMS, width))
+        sums = bias.new_empty((1, _GELU_PROGRAMS, width), dtype=torch.float32)
         _GELU.gelu_backward[(-(-width // _COLUMNS), _GELU_PROGRAMS)](
             gradient, values, bias, output, sums, num_rows, width,
             ROWS=_GELU_ROWS, COLUMNS=_COLUMNS, num_warps=_GELU_WARPS,
         )  # fmt: skip
-        return output, _finish(sums)[0]
+        return output, _finish(sums, bias.dtype)[0]
 
 
 def residual_norm(
     values: Tensor, bias: Tensor, residual: Tensor, norm: torch.nn.LayerNorm, dropout: float, seed: Tensor | None
 ) -> Tensor:
-    """Return LayerNorm(residual + dropout(values + bias)), computed in fp32.
+    """Return LayerNorm(residual + dropout(values + bias)), computed in fp32, of the shape of ``residual``.
 
     Args:
         values: (rows, width).
         bias: (width,).
-        residual: as ``values``.
+        residual: as many values, in any shape; the result is no view, which FSDP's hooks ask of a layer.
         norm: with weight and bias.
         dropout: probability.
         seed: (1,) int32, what the dropout follows from; None where nothing is dropped.
@@ -126,8 +128,8 @@ class _ResidualNorm(torch.autograd.Function):
         epsilon: float,
     ) -> Tensor:
         num_rows, width = values.shape
-        output = torch.empty_like(values)
-        means, inverses = weight.new_empty(num_rows), weight.new_empty(num_rows)
+        output = torch.empty_like(residual)
+        means, inverses = weight.new_empty((2, num_rows), dtype=torch.float32)
         ctx.save_for_backward(values, bias, residual, weight, means, inverses, seed)
         ctx.constants = (threshold(dropout), 1 / (1 - dropout))
         _NORM.residual_layer_norm[(num_rows,)](
@@ -143,28 +145,28 @@ class _ResidualNorm(torch.autograd.Function):
         num_rows, width = values.shape
         of_values, of_residual = torch.empty_like(values), torch.empty_like(residual)
         num_programs = min(num_rows, _NORM_PROGRAMS)
-        sums = weight.new_empty((3, num_programs, width))
+        sums = weight.new_empty((3, num_programs, width), dtype=torch.float32)
         _NORM.residual_layer_norm_backward[(num_programs,)](
             gradient, values, bias, residual, weight, means, inverses, seed, of_values, of_residual, sums,
             num_rows, width, *ctx.constants, WIDTH=power_of_two(width), HAS_DROPOUT=seed is not None,
         )  # fmt: skip
-        of_bias, of_weight, of_shift = _finish(sums).unbind()
+        of_bias, of_weight, of_shift = _finish(sums, weight.dtype).unbind()
         return of_values, of_bias, of_residual, of_weight, of_shift, None, None, None
 
 
-def column_sums(values: Tensor) -> Tensor:
-    """Return the sums over the rows of (rows, width) in fp32, in an order that is always the same."""
+def column_sums(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sums over the rows of (rows, width), made in fp32 in an order that is always the same."""
     num_rows, width = values.shape
     sums = values.new_empty((1, _SUM_PROGRAMS, width), dtype=torch.float32)
     grid = (-(-width // _COLUMNS), _SUM_PROGRAMS)
     _SUMS.partial_sums[grid](values, sums, num_rows, width, ROWS=_SUM_ROWS, COLUMNS=_COLUMNS, num_warps=_SUM_WARPS)
-    return _finish(sums)[0]
+    return _finish(sums, dtype)[0]
 
 
-def _finish(sums: Tensor) -> Tensor:
-    """Return the sums over the second dimension of (matrices, partial sums, width)."""
+def _finish(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sums over the second dimension of (matrices, partial sums, width) in the type."""
     matrices, num_partial, width = sums.shape
-    output = sums.new_empty((matrices, width))
+    output = sums.new_empty((matrices, width), dtype=dtype)
     grid = (-(-width // _FINISH_COLUMNS), matrices)
     _SUMS.finish_sums[grid](sums, output, num_partial, width, ROWS=_FINISH_ROWS, COLUMNS=_FINISH_COLUMNS)
     return output

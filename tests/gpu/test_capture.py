@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     # Of torch.compile's own imports.
     pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning"),
+    pytest.mark.filterwarnings(r"ignore:\s*Online softmax is disabled:UserWarning"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
 
@@ -123,6 +124,8 @@ def test_captured_losses_equal_eager_ones(
         ("fp32", "sdpa", {"parallel": "fsdp", "reshard": False}, 1e-4),
         ("bf16", "auto", {"parallel": "fsdp", "reshard": False}, 3e-2),
         ("bf16", "auto", {"parallel": "fsdp", "reshard": False, "compile": True}, 3e-2),
+        ("bf16", "auto", {"parallel": "fsdp", "reshard": False, "kernels": True}, 3e-2),
+        ("fp16", "auto", {"parallel": "fsdp", "reshard": False, "kernels": True}, 1e-2),
     ],
 )
 def test_captured_ranks_equal_one_eager_process(
