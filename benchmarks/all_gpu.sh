@@ -55,8 +55,10 @@ for group in "$@"; do
         beside measure 270 train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
             measure 270 train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
         ;;
+    # Weak and strong apart: all variants of both need more memory than two cards have.
     scaling)
-        measure 260 scaling scaling --squad "$train" --ready-within 130
+        measure 170 scaling scaling-weak --squad "$train" --strong 0 --ready-within 110
+        measure 170 scaling scaling-strong --squad "$train" --weak 0 --ready-within 110
         ;;
     # What two GPUs cost: ours, DDP's own, none, smaller buckets, and FSDP's.
     parts)
@@ -69,10 +71,10 @@ for group in "$@"; do
             echo "FAILED ceilings ($?)"
         ;;
     saving)
-        beside measure 100 checkpoint_stall stall-1 --squad "$train" -- measure 100 evaluation_speed evaluation-base \
+        beside measure 140 checkpoint_stall stall-1 --squad "$train" --saves 12 -- measure 100 evaluation_speed evaluation-base \
             --squad "$train" --dev "$dev"
         for parallel in ddp fsdp; do
-            together 90 checkpoint_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --every 500
+            together 140 checkpoint_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --saves 12
         done
         ;;
     resize)

@@ -53,7 +53,7 @@ class Saver:
 
 
 def seconds(loop: Loop, num_steps: int, saver: Saver | None) -> float:
-    """Return the time of so many steps, with a save at their beginning if there is a saver."""
+    """Return the time of so many steps, with a save from their beginning if there is a saver."""
     synchronize()
     began = time.perf_counter()
     if saver is not None:
@@ -61,31 +61,31 @@ def seconds(loop: Loop, num_steps: int, saver: Saver | None) -> float:
     for _ in range(num_steps):
         loop.step()
     synchronize()
+    if saver is not None:
+        saver.finish()
     return time.perf_counter() - began
 
 
-def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, repeats: int) -> dict[str, Any]:
+def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, window: int) -> dict[str, Any]:
     """Return what saves cost; every rank must call this.
 
     Args:
         loop: warmed up.
         saver: of the loop's engine.
-        num_saves: of which stalls are taken; each has a twentieth of the interval to overlap with.
+        num_saves: of which stalls are taken, each in a window of steps beside one without a save.
         every: steps between two saves, for the inflation.
-        repeats: of the interval with and without a save, in turns.
+        window: steps that go on while a save is written; what is left of it then is waited for, and counts.
     """
     loop.step()
     saver.prepare()
-    for _ in range(num_saves):
-        seconds(loop, max(1, every // 20), saver)
-        saver.finish()
-    stalls = sorted(saver.stalls_s)
+    seconds(loop, window, saver)
     plain: list[float] = []
     saving: list[float] = []
-    for _ in range(repeats):
-        plain.append(seconds(loop, every, None))
-        saving.append(seconds(loop, every, saver))
-        saver.finish()
+    for _ in range(num_saves):
+        plain.append(seconds(loop, window, None))
+        saving.append(seconds(loop, window, saver))
+    stalls = sorted(saver.stalls_s)
+    extra_s = [one - other for one, other in zip(saving, plain, strict=True)]
     return {
         "stall_p50_ms": 1e3 * statistics.median(stalls),
         "stall_p95_ms": 1e3 * stalls[min(len(stalls) - 1, int(0.95 * len(stalls)))],
@@ -94,9 +94,10 @@ def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, repeats: in
         "save_time_s": saver.saves_s,
         "bytes": saver.num_bytes,
         "every": every,
+        "window": window,
         "seconds_without": plain,
         "seconds_with": saving,
-        "inflation_percent": 100 * (statistics.median(saving) / statistics.median(plain) - 1),
+        "inflation_percent": 100 * statistics.median(extra_s) / (every * statistics.median(plain) / window),
     }
 
 
@@ -106,7 +107,7 @@ def main() -> None:
     add_loop_options(options)
     options.add_argument("--saves", type=int, default=20)
     options.add_argument("--every", type=int, default=1000, help="steps between two saves")
-    options.add_argument("--repeats", type=int, default=2)
+    options.add_argument("--window", type=int, default=400, help="steps that are timed with a save and without")
     options.add_argument("--directory", type=Path, help="to save in; default: where temporary files go")
     given = options.parse_args()
     topology = Topology.from_env()
@@ -119,7 +120,7 @@ def main() -> None:
         checkpointer = Checkpointer(folder, topology, keep=2)
         stack.callback(checkpointer.close)
         saver = Saver(loop.engine, checkpointer)
-        found = measure(loop, saver, num_saves=given.saves, every=given.every, repeats=given.repeats)
+        found = measure(loop, saver, num_saves=given.saves, every=given.every, window=given.window)
         if topology.is_main:
             row = {"what": "stall", "parallel": given.parallel, "model": model_name(given.model)}
             row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size, **found, **facts()}
