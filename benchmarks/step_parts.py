@@ -127,6 +127,7 @@ def main() -> None:
             row = {"what": "parts", "parallel": given.parallel, "model": model_name(given.model)}
             row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size}
             row |= {"exchange": given.exchange, "bucket_mib": given.bucket_mib}
+            row["is_compiled"] = given.compile
             row |= {"nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}}
             row |= {"step_ms": times, **parts(summary), **facts()}
             write(given.results, [row])

@@ -22,15 +22,18 @@ def parts(rows: list[Row]) -> str:
     ):
         if any(key in row for row in rows):
             lines.append((name, *(f"{row[key]:.2f}" if key in row else "" for row in rows)))
-    return markdown_table(("ms", *(_title_of_parts(row) for row in rows)), lines)
+    everywhere = set.intersection(*(set(row["nccl"].items()) for row in rows))
+    return markdown_table(("ms", *(_title_of_parts(row, everywhere) for row in rows)), lines)
 
 
-def _title_of_parts(row: Row) -> str:
+def _title_of_parts(row: Row, everywhere: set[tuple[str, str]]) -> str:
+    """Return the head of a column; variables of NCCL that all columns have are left to the raw results."""
     title = f"{row['model']}, {row['parallel']} x {row['world_size']}, batch {row['global_batch_size']}"
     changes = [
+        *(["layers compiled"] if row["is_compiled"] else []),
         *([f"exchange {row['exchange']}"] if row["parallel"] == "ddp" else []),
         *([] if row["bucket_mib"] is None else [f"buckets of {row['bucket_mib']:g} MiB"]),
-        *(f"{name}={value}" for name, value in row["nccl"].items()),
+        *(f"{name}={value}" for name, value in row["nccl"].items() if (name, value) not in everywhere),
     ]
     return ", ".join([title, *changes])
 

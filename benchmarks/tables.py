@@ -5,7 +5,6 @@ python -m benchmarks.tables [--write]
 
 import argparse
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,9 @@ TITLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
 }
 
 
+ONE_AT_A_TIME = ("parts", "stall")
+
+
 def kind_of(row: Row) -> str | None:
     """Return which table a measurement belongs to; None for those of other scripts."""
     if "steps_a_repeat" in row:
@@ -57,16 +59,24 @@ def kind_of(row: Row) -> str | None:
 
 def tables(paths: Iterable[Path]) -> str:
     """Return all tables in Markdown: by kind, then by where, when and how they were measured."""
-    found: dict[str, dict[tuple[str, ...], list[Row]]] = {kind: defaultdict(list) for kind in TITLES}
+    found: dict[str, dict[tuple[str, ...], dict[str, list[Row]]]] = {kind: {} for kind in TITLES}
     for path in sorted(paths):
         for row in json.loads(path.read_text(encoding="utf-8")):
             if (kind := kind_of(row)) is not None:
                 where = f"{row['card']}, torch {row['torch']}" if "card" in row else row["cpu"]
-                found[kind][row["date"], where, row["command"]].append(row)
+                # What a script measures one at a time stands side by side.
+                apart = "" if kind in ONE_AT_A_TIME else row["command"]
+                commands = found[kind].setdefault((row["date"], where, apart), {})
+                commands.setdefault(row["command"], []).append(row)
     parts = []
     for kind, (title, table) in TITLES.items():
-        for (date, where, command), rows in found[kind].items():
-            parts.append(f"### {title}\n\n{date}, {where}: `{command}`\n\n{table(rows)}")
+        for (date, where, _), by_command in found[kind].items():
+            rows = [row for group in by_command.values() for row in group]
+            listed = "\n".join(f"- `{command}`" for command in by_command)
+            if len(by_command) == 1:
+                parts.append(f"### {title}\n\n{date}, {where}: `{rows[0]['command']}`\n\n{table(rows)}")
+            else:
+                parts.append(f"### {title}\n\n{date}, {where}:\n\n{listed}\n\n{table(rows)}")
     return "\n\n".join(parts) or NO_RESULTS
 
 
