@@ -100,7 +100,8 @@ class Checkpointer:
         """Return once no save is on its way; every rank must call this.
 
         Raises:
-            CheckpointError: on every rank, if one could not write its part; nothing is left of that save.
+            CheckpointError: on every rank, if one could not write its part; nothing is left of that save. It is a
+                `RunGoneError` where that is since the run directory is gone.
         """
         saving, self._saving = self._saving, None
         if saving is None:
@@ -108,7 +109,7 @@ class Checkpointer:
         saving.waiting_since = time.monotonic()
         problem = saving.outcome.result()
         if problem is not None:
-            raise CheckpointError(problem)
+            raise problem
 
     def save(
         self,

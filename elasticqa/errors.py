@@ -23,6 +23,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written or read."""
 
 
+class RunGoneError(CheckpointError):
+    """The run directory was removed while the run went on: to start again would be to begin anew under its name."""
+
+
 class DoesNotFitError(RuntimeError):
     """A micro-batch that some rank has no memory for; raised on every rank.
 

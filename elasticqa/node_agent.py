@@ -149,8 +149,8 @@ class NodeAgent(LocalElasticAgent):
 
 
 def is_refusal(exit_codes: Collection[int]) -> bool:
-    """Whether workers refused the request, some of which may have been ended before they could say so."""
-    others = {exits.BAD_REQUEST, exits.STOPPED, -signal.SIGTERM}
+    """Whether workers refused the request; some may have been ended, or missed their peers, before they could say so."""
+    others = {exits.BAD_REQUEST, exits.STOPPED, exits.PEER_LOST, -PEER_LOST, -signal.SIGTERM}
     return exits.BAD_REQUEST in exit_codes and others.issuperset(exit_codes)
 
 

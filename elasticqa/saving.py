@@ -15,6 +15,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
+from elasticqa.errors import CheckpointError, RunGoneError
 from elasticqa.line_writer import JournalError
 from elasticqa.manifest import Manifest, describe, directory_name, write_manifest
 from elasticqa.retention import PARTIAL, prune, put_in_place
@@ -46,7 +47,7 @@ class Saving:
     began: float
     staged: float
     waiting_since: float | None = None
-    outcome: Future[str | None] = field(default_factory=Future)
+    outcome: Future[CheckpointError | None] = field(default_factory=Future)
 
     def committed(self, path: Path) -> Committed:
         """Return the checkpoint with its times, now that it is whole."""
@@ -71,7 +72,9 @@ class Writer:
     keep: int
     flush_record: Callable[[], None]
 
-    def write(self, saving: Saving, state: dict[str, Any], on_commit: Callable[[Committed], None]) -> str | None:
+    def write(
+        self, saving: Saving, state: dict[str, Any], on_commit: Callable[[Committed], None]
+    ) -> CheckpointError | None:
         """Write and commit, and return on every rank what kept one from it; every rank must call this.
 
         Nothing is committed before the lines on its steps are durable: a run that goes on from it says them no more.
@@ -93,12 +96,14 @@ class Writer:
             return None
         if main:
             shutil.rmtree(temporary, ignore_errors=True)
-        if not self.directory.parent.exists():
-            return (
+        if self.topology.first(None if self.directory.parent.exists() else problem) is not None:
+            return RunGoneError(
                 f"run directory {self.directory.parent} is gone: it was removed or its file system is away while the "
                 "run went on, and what it had learned is lost with it; start again"
             )
-        return f"checkpoint {temporary} could not be written: {problem}; the last whole one stays; free some space"
+        return CheckpointError(
+            f"checkpoint {temporary} could not be written: {problem}; the last whole one stays; free some space"
+        )
 
     def _together(self, work: Callable[[], None]) -> str | None:
         """Do a part of a save, and return on every rank what the first one says that could not."""

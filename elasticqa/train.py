@@ -20,7 +20,7 @@ from elasticqa.attempt import Attempt, begin, write_end
 from elasticqa.build import build_trainer, plan_profile, restore, setup_facts
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.departures import changes
-from elasticqa.errors import CheckpointError, ConfigError, DataError, DoesNotFitError, NoMemoryHereError
+from elasticqa.errors import CheckpointError, ConfigError, DataError, DoesNotFitError, NoMemoryHereError, RunGoneError
 from elasticqa.export import save_pretrained
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with watch.tells(_AGREED):
                 phases.end("connect")
                 return run(config, topology, stop, early, aftermath, phases)
-    except (ConfigError, DataError, DoesNotFitError, HomeError) as error:
+    except (ConfigError, DataError, DoesNotFitError, HomeError, RunGoneError) as error:
         _complain(error, topology)
         return exits.BAD_REQUEST
     except (NonFiniteLossError, CheckpointError) as error:

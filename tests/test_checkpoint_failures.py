@@ -16,7 +16,7 @@ import pytest
 from torch.distributed.checkpoint.filesystem import FileSystem
 
 from elasticqa.checkpoint import Checkpointer
-from elasticqa.errors import CheckpointError
+from elasticqa.errors import CheckpointError, RunGoneError
 from elasticqa.manifest import Manifest
 from elasticqa.topology import Topology
 from tests.conftest import REPOSITORY
@@ -175,6 +175,6 @@ def test_run_directory_that_is_gone_does_not_come_back_in_part(tmp_path: Path) -
     run.mkdir()
     save_some(run / "checkpoints", 1)
     shutil.rmtree(run)
-    with pytest.raises(CheckpointError, match=r"run directory .* is gone"):
+    with pytest.raises(RunGoneError, match=r"run directory .* is gone"):
         save_some(run / "checkpoints", 2)
     assert not run.exists()

@@ -149,6 +149,16 @@ def test_request_that_the_workers_refuse_is_refused_once(flags: list[str], tmp_p
     assert "Traceback" not in job.told()
 
 
+def test_run_whose_directory_is_removed_ends_in_one_line_and_for_good(flags: list[str], tmp_path: Path) -> None:
+    with running(Job(tmp_path, *flags, nnodes="1", nproc=2)) as job:
+        job.until_step(1, world_size=2)
+        job.directory.rename(tmp_path / "gone")  # in one go, as far as the run can see
+        assert job.nodes[0].wait(PATIENCE_S) == exits.BAD_REQUEST, job.told()
+    assert job.told().count(f"elasticqa: run directory {job.directory} is gone") == 1
+    assert "Traceback" not in job.told()
+    assert not job.directory.exists()
+
+
 def test_node_joins_and_leaves_and_no_step_is_lost(flags: list[str], tmp_path: Path) -> None:
     with running(Job(tmp_path, *flags, nnodes="1:2")) as job:
         job.until_step(1, world_size=1)

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from elasticqa import exits
-from elasticqa.node_agent import _departure_of
+from elasticqa.node_agent import _departure_of, is_refusal
 from elasticqa.stacks import PEER_LOST
 
 
@@ -28,3 +28,20 @@ def test_status_is_told_with_rank_and_host(code: int, kind: str, what: str) -> N
 @pytest.mark.parametrize("code", [exits.PEER_LOST, exits.STOPPED])
 def test_worker_that_ends_because_of_another_is_no_cause(code: int) -> None:
     assert _departure_of(4, "host-b", code) is None
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ({2}, True),
+        ({2, exits.PEER_LOST}, True),
+        ({2, -PEER_LOST}, True),
+        ({2, -signal.SIGTERM, exits.STOPPED}, True),
+        ({2, 1}, False),
+        ({2, -signal.SIGKILL}, False),
+        ({exits.PEER_LOST}, False),
+        (set(), False),
+    ],
+)
+def test_request_is_refused_where_no_worker_says_otherwise(codes: set[int], expected: bool) -> None:
+    assert is_refusal(codes) is expected

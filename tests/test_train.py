@@ -3,14 +3,12 @@
 import json
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests import training
-from tests.conftest import REPOSITORY
 from tests.training import flags
 
 pytestmark = pytest.mark.slow
@@ -227,28 +225,3 @@ def test_changed_training_data_under_the_same_name_is_refused(
     assert done.returncode == 2
     assert "content of the training data (SHA-256) was" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_run_directory_deleted_on_the_way_ends_in_one_line(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
-    arguments = flags(tiny_model, tiny_squad, "--epochs=100", "--checkpoint-every-steps=50")
-    with subprocess.Popen(
-        training.command(*arguments),
-        cwd=REPOSITORY,
-        env=training.environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stdout:
-            if line.startswith("step 3/"):
-                break
-        run = training.only_run(tmp_path)
-        run.rename(tmp_path / "gone")  # in one go, as far as the run can see
-        process.stdout.read()
-        complaints = process.stderr.read()
-    assert process.returncode == 1
-    assert complaints.startswith("elasticqa: run directory ")
-    assert f"{run} is gone" in complaints
-    assert len(complaints.splitlines()) == 1
