@@ -124,6 +124,8 @@ class Loop:
         self._steps: Iterator[int] = cycle(range(self._num_full))
         self._pending: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
         self.losses: list[float] = []
+        self.data_time_s = 0.0
+        """For which steps waited for their batches."""
 
     def warm_up(self) -> None:
         """Take one step of each size that comes, so that those that count compile and capture nothing."""
@@ -142,7 +144,9 @@ class Loop:
         """Take one step; every rank must call this."""
         plan: StepPlan = self._planner.step_plan(next(self._steps))
         rate = learning_rate_at(plan.step, self._plan.num_steps, self._config)
-        figures = self.engine.run(plan, rate, wants_stop=False).figures
+        output = self.engine.run(plan, rate, wants_stop=False)
+        self.data_time_s += output.data_time_s
+        figures = output.figures
         if figures.device.type == "cpu":
             self.losses.append(float(figures[0]))
             return

@@ -34,7 +34,7 @@ class Part:
 
     parallel: Parallel
     directory: str
-    """Of checkpoints."""
+    """Of checkpoints; where there are none nothing is loaded."""
     first: int
     last: int
 
@@ -49,7 +49,8 @@ def parts(given: argparse.Namespace, wanted: Sequence[Part]) -> list[dict[str, A
 def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str, Any]:
     """Take the steps of a part; every rank must call this.
 
-    A part that begins at 0 saves after its half and goes on, so its later losses are those of an uninterrupted run.
+    The rate is high from the first step on, so that all steps count. A part that begins at 0 saves after its half and
+    goes on, so its later losses are those of an uninterrupted run.
     """
     config = TrainConfig(
         model=given.model,
@@ -58,6 +59,7 @@ def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str,
         micro_batch_size=given.batch_size,
         precision=given.precision,
         dropout=0.0,
+        warmup_ratio=0.0,
         compile=False,
         cuda_graphs=False,
         kernels=False,
@@ -71,13 +73,11 @@ def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str,
         engine = loop.engine
         extra = {"updater": engine.updater.state_dict()}
         engine.prime(part.first)
-        if part.first:
-            began = time.perf_counter()
-            found = checkpointer.newest_whole()
-            assert found is not None
+        loop.skip(part.first)
+        began = time.perf_counter()
+        if (found := checkpointer.newest_whole()) is not None:
             checkpointer.restore(found[0], engine.model, engine.optimizer, extra)
             told["restore_s"] = time.perf_counter() - began
-            loop.skip(part.first)
         for step in range(part.first, part.last):
             if not part.first and step == part.last // 2:
                 checkpointer.start(
@@ -130,11 +130,12 @@ def main() -> int:
         for size in sizes:
             told = on_ranks(size, given, [Part(parallel, places[parallel, size], 0, last) for parallel in STRATEGIES])
             wholes |= {(parallel, size): each for parallel, each in zip(STRATEGIES, told, strict=True)}
+        (fresh,) = on_ranks(1, given, [Part("ddp", f"{folder}/none", half, last)])
         for size in sizes:
             pairs = list(itertools.product(places, STRATEGIES))
             resumed = on_ranks(size, given, [Part(after, places[saved], half, last) for saved, after in pairs])
             for (saved, after), each in zip(pairs, resumed, strict=True):
-                rows.append(row_of(given, saved, wholes[saved], (after, size), each))
+                rows.append(row_of(given, saved, wholes[saved], (after, size), each, fresh))
                 write(given.results, rows)
                 print(line_of(rows[-1]), flush=True)
     return int(max(row["largest_difference"] for row in rows) > given.tolerance)
@@ -146,8 +147,9 @@ def row_of(
     whole: dict[str, Any],
     restored: tuple[Parallel, int],
     resumed: dict[str, Any],
+    fresh: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the measurement of one way on, beside the run that was not interrupted."""
+    """Return the measurement of one way on, beside the run that was not interrupted and one that loaded nothing."""
     expected = whole["losses"][given.steps // 2 :]
     return {
         "what": "resize",
@@ -158,6 +160,7 @@ def row_of(
         "world_size": restored[1],
         "global_batch_size": given.batch_size,
         "largest_difference": max(abs(a - b) for a, b in zip(resumed["losses"], expected, strict=True)),
+        "least_difference_unrestored": min(abs(a - b) for a, b in zip(fresh["losses"], expected, strict=True)),
         "losses": expected,
         "losses_resumed": resumed["losses"],
         "save_time_s": whole["save_s"],

@@ -121,13 +121,15 @@ def main() -> None:
     with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
         loop = Loop(config, Data.of(given).features(), topology, given.model, stack)
         loop.warm_up()
+        loop.data_time_s = 0.0
         times = [step_ms(loop, given.steps) for _ in range(3)]
+        wait_ms = 1e3 * loop.data_time_s / (3 * given.steps)
         summary = profiled(loop, topology, given.profiled_steps)
         if summary is not None:
             row = {"what": "parts", "parallel": given.parallel, "model": model_name(given.model)}
             row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size}
             row |= {"exchange": given.exchange, "bucket_mib": given.bucket_mib}
-            row["is_compiled"] = given.compile
+            row |= {"is_compiled": given.compile, "data_wait_ms": wait_ms}
             row |= {"nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}}
             row |= {"step_ms": times, **parts(summary), **facts()}
             write(given.results, [row])

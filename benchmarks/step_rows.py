@@ -17,6 +17,7 @@ def parts(rows: list[Row]) -> str:
     ]
     for name, key in (
         ("device busy", "busy_ms"),
+        ("step waits for its batch", "data_wait_ms"),
         ("communication with nothing beside it", "exposed_communication_ms"),
         ("device idle", "idle_ms"),
     ):

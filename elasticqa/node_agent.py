@@ -149,7 +149,7 @@ class NodeAgent(LocalElasticAgent):
 
 
 def is_refusal(exit_codes: Collection[int]) -> bool:
-    """Whether workers refused the request; some may have been ended, or missed their peers, before they could say so."""
+    """Whether workers refused the request; some may have been ended, or have missed others, before they said so."""
     others = {exits.BAD_REQUEST, exits.STOPPED, exits.PEER_LOST, -PEER_LOST, -signal.SIGTERM}
     return exits.BAD_REQUEST in exit_codes and others.issuperset(exit_codes)
 
