@@ -3,8 +3,11 @@
 import os
 import signal
 import socket
+import sys
+import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ SHUTDOWN_TIMEOUT_S = 60
 EXIT_BARRIER_TIMEOUT_S = 120
 """For agents whose workers are done, until those of rank 0 are, which bring the database up to date."""
 _LAST_SECONDS_S = 10.0
+_LONG_WAIT_S = 45.0
+"""For other nodes: torch lets the last ones come for 30 s once enough are there."""
 
 
 class NodeAgent(LocalElasticAgent):
@@ -55,6 +60,15 @@ class NodeAgent(LocalElasticAgent):
         attempt = attempt_of_workers(self._folder)
         if attempt is not None and departures:
             note(*attempt, f"node-{self._worker_group.group_rank or 0:05d}", departures)
+
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        handler = worker_group.spec.rdzv_handler
+        line = ""
+        if isinstance(handler, DynamicRendezvousHandler):
+            asked = handler.settings
+            line = f"{asked.min_nodes} to {asked.max_nodes} nodes, and gives up after {asked.timeout.join.seconds} s"
+        with said_after(_LONG_WAIT_S, f"elasticqa: {socket.gethostname()} waits for {line or 'other nodes'}"):
+            super()._rendezvous(worker_group)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         forget_attempt(self._folder)
@@ -146,6 +160,23 @@ class NodeAgent(LocalElasticAgent):
             time.sleep(0.1)
         for process in self.living_workers():
             _send(process, signal.SIGKILL)
+
+
+@contextmanager
+def said_after(seconds: float, line: str) -> Iterator[None]:
+    """Print the line to standard error if the block is still under way after so many seconds."""
+
+    def say() -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    timer = threading.Timer(seconds, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def is_refusal(exit_codes: Collection[int]) -> bool:

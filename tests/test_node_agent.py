@@ -1,11 +1,12 @@
 """What the exit status of a worker says of who left and why."""
 
 import signal
+import threading
 
 import pytest
 
 from elasticqa import exits
-from elasticqa.node_agent import _departure_of, is_refusal
+from elasticqa.node_agent import _departure_of, is_refusal, said_after
 from elasticqa.stacks import PEER_LOST
 
 
@@ -45,3 +46,27 @@ def test_worker_that_ends_because_of_another_is_no_cause(code: int) -> None:
 )
 def test_request_is_refused_where_no_worker_says_otherwise(codes: set[int], expected: bool) -> None:
     assert is_refusal(codes) is expected
+
+
+def test_long_wait_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+    lines: list[str] = []
+
+    class Terminal:
+        def write(self, text: str) -> None:
+            lines.append(text)
+
+        def flush(self) -> None:
+            told.set()
+
+    monkeypatch.setattr("sys.stderr", Terminal())
+    with said_after(0.01, "waits"):
+        assert told.wait(60)
+    assert "".join(lines) == "waits\n"
+
+
+def test_short_wait_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with said_after(60, "waits"):
+        num_threads = threading.active_count()
+    assert num_threads > 1
+    assert capsys.readouterr().err == ""
