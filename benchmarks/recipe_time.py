@@ -13,7 +13,7 @@ import time
 from argparse import ArgumentParser
 from collections import defaultdict
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from benchmarks.models import model_directory
@@ -105,6 +105,7 @@ def account(directory: Path, seconds: float) -> dict[str, Any]:
         "process_s": round(seconds, 2),
         "parts_s": {name: round(value, 2) for name, value in parts.items()},
         "num_steps": len(lines["step"]),
+        "step_ms": {"mean": round(1e3 * mean(steady), 3), "p50": round(1e3 * usual, 3)} if steady else None,
         "em": figures.get("em"),
         "f1": figures.get("f1"),
         "final_loss": end["final_loss"],

@@ -185,6 +185,11 @@ def resizes(rows: list[Row]) -> str:
     )
 
 
+def _step_ms(row: Row) -> str:
+    times = row.get("step_ms")
+    return f"{times['mean']:.2f}, {times['p50']:.2f}" if times else ""
+
+
 def recipe(rows: list[Row]) -> str:
     """Return the whole time of each run and its parts, as columns."""
     names = list(dict.fromkeys(name for row in rows for name in row["parts_s"]))
@@ -192,6 +197,7 @@ def recipe(rows: list[Row]) -> str:
         ("**new process to EM and F1, s**", *(f"**{row['process_s']:.1f}**" for row in rows)),
         *((name, *(f"{row['parts_s'].get(name, 0.0):.1f}" for row in rows)) for name in names),
         ("steps, number", *(f"{row['num_steps']:,}" for row in rows)),
+        ("a step, ms: mean, median", *(_step_ms(row) for row in rows)),
     ]
     return markdown_table(("", *(f"{row['model']}, {row['variant']}" for row in rows)), lines)
 

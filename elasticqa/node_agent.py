@@ -28,7 +28,7 @@ EXIT_BARRIER_TIMEOUT_S = 120
 """For agents whose workers are done, until those of rank 0 are, which bring the database up to date."""
 _LAST_SECONDS_S = 10.0
 _LONG_WAIT_S = 45.0
-"""For other nodes: torch lets the last ones come for 30 s once enough are there."""
+"""For other nodes, after which somebody who looks wants to know."""
 
 
 class NodeAgent(LocalElasticAgent):

@@ -30,14 +30,19 @@ class NonFiniteLossError(RuntimeError):
         self.feature_ids = feature_ids
 
 
-def peak_memory_bytes(device: torch.device) -> int | None:
-    """Return the most memory that tensors took on a GPU; None on a CPU."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+def memory_peaks(device: torch.device) -> dict[str, int | None]:
+    """Return, as the fields of a step have it, the most memory that tensors took and that the allocator held on a GPU.
 
-
-def peak_reserved_bytes(device: torch.device) -> int | None:
-    """Return the most memory that the allocator held on a GPU; None on a CPU."""
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+    Both are None on a CPU.
+    """
+    if device.type != "cuda":
+        return {"peak_memory_bytes": None, "peak_reserved_bytes": None}
+    # One reading for both, and of the nested form, which torch's own functions for each make anew and flatten.
+    statistics = torch.cuda.memory_stats_as_nested_dict(device)
+    return {
+        "peak_memory_bytes": statistics["allocated_bytes"]["all"]["peak"],
+        "peak_reserved_bytes": statistics["reserved_bytes"]["all"]["peak"],
+    }
 
 
 @dataclass(frozen=True)
@@ -144,9 +149,8 @@ class StepFigures:
             num_features=plan.num_features,
             num_tokens=plan.num_tokens,
             num_padded_tokens=plan.num_features * self._config.max_length,
-            peak_memory_bytes=peak_memory_bytes(device),
             is_warmup=pending.is_warmup or self._is_slowed,
             max_rank_tokens=plan.max_share_tokens,
             mean_rank_tokens=plan.num_tokens / self._topology.world_size,
-            peak_reserved_bytes=peak_reserved_bytes(device),
+            **memory_peaks(device),
         )

@@ -31,7 +31,7 @@ from elasticqa.phases import Phases
 from elasticqa.shortage import Shortage, keep
 from elasticqa.signals import AGENT_PID_VARIABLE, EarlyEnd, StopRequest, stop_with_parent
 from elasticqa.stacks import StackFile
-from elasticqa.step_figures import NonFiniteLossError, peak_memory_bytes, peak_reserved_bytes
+from elasticqa.step_figures import NonFiniteLossError, memory_peaks
 from elasticqa.summary import closing, opening
 from elasticqa.task import Task, load_task
 from elasticqa.topology import Topology, resolve_precision
@@ -180,8 +180,7 @@ def figures(trainer: Trainer) -> dict[str, Any]:
         "samples_seen": trainer.plan.samples_seen(trainer.step),
         "train_time_s": trainer.figures.train_time_s - trainer.restored_train_time_s,
         "final_loss": sum(losses) / len(losses) if losses else None,
-        "peak_memory_bytes": peak_memory_bytes(trainer.topology.device),
-        "peak_reserved_bytes": peak_reserved_bytes(trainer.topology.device),
+        **memory_peaks(trainer.topology.device),
     }
 
 
