@@ -52,8 +52,8 @@ for group in "$@"; do
     echo "== $group $(date +%T)"
     case $group in
     speed)
-        beside measure 270 train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
-            measure 270 train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
+        beside measure 330 train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
+            measure 330 train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
         ;;
     # Weak and strong apart: all variants of both need more memory than two cards have.
     scaling)

@@ -14,7 +14,7 @@ import torch
 from benchmarks.rounds import Case
 from benchmarks.setting import MAX_LENGTH, build_model
 from benchmarks.variant import Worker
-from elasticqa.attention import PACKED
+from elasticqa.attention import PACKED, PACKED_SDPA
 from elasticqa.batching import StepPlan, StepPlanner
 from elasticqa.build import build_engine
 from elasticqa.capture import CapturedEngine
@@ -30,10 +30,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "elasticqa_eager": {"compile": False, "cuda_graphs": False},
     "elasticqa_captured": {"compile": False, "kernels": False},
     "elasticqa_compiled": {"kernels": False},
+    "elasticqa_fp16_sdpa": {"attention": "sdpa", "precision": "fp16"},
     "elasticqa_ddp": {"parallel": "ddp"},
     "elasticqa_fsdp": {"parallel": "fsdp"},
 }
-"""Variant -> what differs from the defaults; `elasticqa` is what a user gets without a flag."""
+"""Variant -> what differs from the defaults; `elasticqa` is what a user gets without a flag, `elasticqa_fp16_sdpa` what
+a GPU older than 8.0 can do."""
 HORIZON = 2_000
 """Steps whose sizes are captured before anything is measured."""
 LAG = 2
@@ -106,7 +108,8 @@ class Loop:
         # As the trainer does: on a CPU there is nobody else to do it meanwhile.
         self._is_ahead = topology.device.type == "cuda"
         self._plan = batch_plan(config, len(features), topology.world_size)
-        bare = build_model(model, config.seed, attn_implementation=PACKED, **more)
+        attention = PACKED_SDPA if config.attention == "sdpa" else PACKED
+        bare = build_model(model, config.seed, attn_implementation=attention, **more)
         answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, config.attention))
         self.engine: Engine = build_engine(
             config, topology, plan=self._plan, features=features, answerer=answerer, stack=stack

@@ -77,7 +77,7 @@ class Workers:
     num_steps: int = LEAST_STEPS
 
     def __post_init__(self) -> None:
-        """Start the ranks and hand each its case."""
+        """Start the ranks."""
         self._connections: list[Connection[Any, Any]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -95,9 +95,13 @@ class Workers:
                     start_new_session=True,
                 )
             theirs.close()
-            ours.send(self.case)
             self._connections.append(ours)
             self._processes.append(process)
+
+    def begin(self) -> None:
+        """Let the ranks warm up."""
+        for connection in self._connections:
+            connection.send(self.case)
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return once all ranks have warmed up."""
@@ -166,6 +170,7 @@ class Pace:
     seconds: float
     """Least of a repeat."""
     ready_within_s: float
+    """For ours, and again for the peers."""
     settle_steps: int = SETTLE_STEPS
     """Before each repeat, not counted: memory that was given back is taken again."""
 
@@ -208,8 +213,7 @@ def _missing(variant: str) -> str | None:
 
 
 def _warmed_up(workers: list[Workers], pace: Pace, failures: list[str]) -> list[Workers]:
-    """Return those that are ready, each with the steps that a repeat of it takes."""
-    began = time.monotonic()
+    """Return those that are ready, each with the steps that a repeat of it takes; ours come first."""
 
     def prepare(each: Workers) -> None:
         each.wait_until_ready(began + pace.ready_within_s)
@@ -219,7 +223,14 @@ def _warmed_up(workers: list[Workers], pace: Pace, failures: list[str]) -> list[
         seconds = each.run(LEAST_STEPS, pace.settle_steps) / LEAST_STEPS if pace.seconds else 0.0
         each.num_steps = max(LEAST_STEPS, round(pace.seconds / seconds)) if seconds else 1
 
-    ready = [each for each in workers if _tried(each, prepare, failures)]
+    ready = []
+    # What is captured keeps its memory, so it goes first; the others give theirs back before the next one needs it.
+    for is_captured in (True, False):
+        group = [each for each in workers if each.case.variant.startswith("elasticqa") == is_captured]
+        began = time.monotonic()
+        for each in group:
+            each.begin()
+        ready += [each for each in group if _tried(each, prepare, failures)]
     return [each for each in ready if _tried(each, gauge, failures)]
 
 

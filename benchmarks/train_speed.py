@@ -10,6 +10,7 @@ DEFAULT = (
     "elasticqa_compiled",
     "elasticqa_captured",
     "elasticqa_eager",
+    "elasticqa_fp16_sdpa",
     "hf_fp32",
     "hf_tf32",
     "hf_bf16",

@@ -36,6 +36,7 @@ class Worker:
         for _ in range(self._warm_up_steps):
             yield
         synchronize()
+        _give_back()
         self._connection.send(None)
         while (order := self._receive()) is not None:
             for _ in range(order.settle_steps):
@@ -46,10 +47,7 @@ class Worker:
                 yield
             synchronize()
             self._connection.send(Report(time.perf_counter() - began, *_peaks()))
-            # The others share the card.
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            _give_back()
 
     def _receive(self) -> Order | None:
         try:
@@ -60,6 +58,13 @@ class Worker:
 
 
 _END = object()
+
+
+def _give_back() -> None:
+    """Free what is not in use: the others share the card."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _peaks() -> tuple[int | None, int | None]:
