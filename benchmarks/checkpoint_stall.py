@@ -1,8 +1,12 @@
-"""How long a save stops the steps, and what saves at an interval add to their time; one process, or under torchrun."""
+"""How long a save stops the steps, and what saves at an interval add to their time; one process, or under torchrun.
+
+To learn what takes the time of steps that go on meanwhile, parts of a save may be left out.
+"""
 
 import statistics
 import tempfile
 import time
+from collections.abc import Collection
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -10,11 +14,22 @@ from typing import Any
 
 from benchmarks.ours import Loop, add_loop_options, config_of_options
 from benchmarks.setting import Data, facts, model_name, parser, synchronize, write
+from elasticqa import saving
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.engine import Engine
 from elasticqa.manifest import Manifest
 from elasticqa.saving import Committed
 from elasticqa.topology import Topology
+
+
+def leave_out(parts: Collection[str]) -> None:
+    """Let saves do without some of their parts: what comes out is no checkpoint."""
+    if "write" in parts:
+        saving.Writer._write_share = lambda *_: None  # type: ignore[method-assign]
+    if "hash" in parts:
+        saving.describe = lambda path, pattern: {  # type: ignore[attr-defined]
+            file.name: (file.stat().st_size, "0" * 64) for file in path.glob(pattern)
+        }
 
 
 class Saver:
@@ -80,12 +95,12 @@ def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, window: int
     saver.prepare()
     seconds(loop, window, saver)
     plain: list[float] = []
-    saving: list[float] = []
+    with_save: list[float] = []
     for _ in range(num_saves):
         plain.append(seconds(loop, window, None))
-        saving.append(seconds(loop, window, saver))
+        with_save.append(seconds(loop, window, saver))
     stalls = sorted(saver.stalls_s)
-    extra_s = [one - other for one, other in zip(saving, plain, strict=True)]
+    extra_s = [one - other for one, other in zip(with_save, plain, strict=True)]
     return {
         "stall_p50_ms": 1e3 * statistics.median(stalls),
         "stall_p95_ms": 1e3 * stalls[min(len(stalls) - 1, int(0.95 * len(stalls)))],
@@ -96,7 +111,7 @@ def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, window: int
         "every": every,
         "window": window,
         "seconds_without": plain,
-        "seconds_with": saving,
+        "seconds_with": with_save,
         "inflation_percent": 100 * statistics.median(extra_s) / (every * statistics.median(plain) / window),
     }
 
@@ -108,8 +123,10 @@ def main() -> None:
     options.add_argument("--saves", type=int, default=20)
     options.add_argument("--every", type=int, default=1000, help="steps between two saves")
     options.add_argument("--window", type=int, default=400, help="steps that are timed with a save and without")
+    options.add_argument("--leave-out", nargs="+", default=[], choices=("write", "hash"), help="parts of a save")
     options.add_argument("--directory", type=Path, help="to save in; default: where temporary files go")
     given = options.parse_args()
+    leave_out(given.leave_out)
     topology = Topology.from_env()
     config = config_of_options(given, topology)
     with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
@@ -123,6 +140,7 @@ def main() -> None:
         found = measure(loop, saver, num_saves=given.saves, every=given.every, window=given.window)
         if topology.is_main:
             row = {"what": "stall", "parallel": given.parallel, "model": model_name(given.model)}
+            row["left_out"] = given.leave_out
             row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size, **found, **facts()}
             write(given.results, [row])
             print(

@@ -141,7 +141,7 @@ def stalls(rows: list[Row]) -> str:
         [
             (
                 row["model"],
-                row["parallel"],
+                ", without ".join([row["parallel"], *row.get("left_out", [])]),
                 str(row["world_size"]),
                 f"{row['bytes'] / 2**20:,.0f}",
                 f"{row['stall_p50_ms']:.1f}, {row['stall_p95_ms']:.1f}, {row['stall_max_ms']:.1f}",
