@@ -43,7 +43,7 @@ lint-imports
 mypy
 
 # These wait more than they compute, so they go beside the others; their output follows at the end.
-beside=(tests/slurm tests/compose)
+beside=(tests/slurm tests/compose tests/chaos)
 output=$(mktemp)
 made+=("$output")
 pytest --durations=15 "${beside[@]}" > "$output" 2>&1 &
