@@ -42,8 +42,8 @@ ruff format --check .
 lint-imports
 mypy
 
-# These wait more than they compute, so they go beside the others; their output follows at the end.
-beside=(tests/slurm tests/compose tests/chaos)
+# Whole jobs, which wait more than they compute: beside the others, with their output at the end.
+beside=(tests/slurm tests/compose tests/chaos tests/test_train.py)
 output=$(mktemp)
 made+=("$output")
 pytest --durations=15 "${beside[@]}" > "$output" 2>&1 &
