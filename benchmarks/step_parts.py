@@ -10,6 +10,7 @@ import tempfile
 import time
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from torch import nn
 
 from benchmarks.ours import Loop, add_loop_options, config_of_options
 from benchmarks.setting import Data, facts, model_name, parser, synchronize, write
-from elasticqa import capture, exchange, parallel
+from elasticqa import capture, parallel
+from elasticqa.exchange import GradientExchange
 from elasticqa.profiling import StepProfiler
 from elasticqa.topology import Topology
 
@@ -49,7 +51,8 @@ def change_exchange(kind: str, bucket_mib: float | None) -> None:
 
         capture.set_gradient_sync = always  # type: ignore[attr-defined]
     if bucket_mib is not None:
-        exchange.BUCKET_BYTES = round(bucket_mib * 2**20)
+        size = round(bucket_mib * 2**20)
+        capture.GradientExchange = partial(GradientExchange, bucket_bytes=size)  # type: ignore[assignment,attr-defined]
 
 
 def step_ms(loop: Loop, num_steps: int) -> float:

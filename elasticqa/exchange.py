@@ -17,19 +17,18 @@ class GradientExchange:
     DDP copies each gradient into a bucket, a launch each, and divides it on the way; NCCL needs neither.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], bucket_bytes: int | None = None) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], bucket_bytes: int = BUCKET_BYTES) -> None:
         """Put the parameters into buckets, the last first, as a backward pass reaches them.
 
         Args:
             parameters: in the order of the model; every rank has the same.
-            bucket_bytes: size that ends a bucket; `BUCKET_BYTES` if None.
+            bucket_bytes: size that ends a bucket.
         """
-        limit = BUCKET_BYTES if bucket_bytes is None else bucket_bytes
         self._buckets: list[list[nn.Parameter]] = [[]]
         self._bucket_of: dict[nn.Parameter, int] = {}
         size = 0
         for parameter in reversed([each for each in parameters if each.requires_grad]):
-            if size >= limit:
+            if size >= bucket_bytes:
                 self._buckets.append([])
                 size = 0
             self._buckets[-1].append(parameter)

@@ -62,12 +62,14 @@ class NodeAgent(LocalElasticAgent):
             note(*attempt, f"node-{self._worker_group.group_rank or 0:05d}", departures)
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        if not self._has_peers:
+            super()._rendezvous(worker_group)
+            return
         handler = worker_group.spec.rdzv_handler
-        line = ""
-        if isinstance(handler, DynamicRendezvousHandler):
-            asked = handler.settings
-            line = f"{asked.min_nodes} to {asked.max_nodes} nodes, and gives up after {asked.timeout.join.seconds} s"
-        with said_after(_LONG_WAIT_S, f"elasticqa: {socket.gethostname()} waits for {line or 'other nodes'}"):
+        assert isinstance(handler, DynamicRendezvousHandler)
+        asked = handler.settings
+        line = f"{asked.min_nodes} to {asked.max_nodes} nodes, and gives up after {asked.timeout.join.seconds} s"
+        with said_after(_LONG_WAIT_S, f"elasticqa: {socket.gethostname()} waits for {line}"):
             super()._rendezvous(worker_group)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:

@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from elasticqa.config import Parallel, Precision
 from elasticqa.errors import ConfigError
 from elasticqa.model import encoder_layers
+from elasticqa.shards import local_part
 from elasticqa.topology import Topology
 
 DTYPES: dict[Precision, torch.dtype] = {
@@ -89,8 +90,7 @@ def local_parameter_bytes(model: nn.Module) -> int:
     """Return the bytes of parameters that this rank holds between steps."""
     total = 0
     for parameter in model.parameters():
-        local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-        total += local.numel() * local.element_size()
+        total += local_part(parameter).nbytes
     return total
 
 

@@ -9,6 +9,8 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from elasticqa.shards import local_part
+
 
 def state_of(model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a checkpoint holds, by names that do not depend on how the model is wrapped; not copied."""
@@ -40,14 +42,11 @@ class Staging:
 
     def _current(self, model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state; finding the names takes tens of milliseconds, so those of the same tensors are kept."""
-        sources = [*map(_local, model.parameters()), *(t for each in optimizer.state.values() for t in _tensors(each))]
+        sources = _sources(model, optimizer)
         if len(sources) != len(self._sources) or not all(map(_is_same, sources, self._sources)):
             self._state = state_of(model, optimizer, extra)
             # That made the optimizer's state, if it had none yet.
-            self._sources = [
-                *map(_local, model.parameters()),
-                *(t for each in optimizer.state.values() for t in _tensors(each)),
-            ]
+            self._sources = _sources(model, optimizer)
         groups = [
             {**kept, **{name: value for name, value in group.items() if name != "params"}}
             for kept, group in zip(self._state["optimizer"]["param_groups"], optimizer.param_groups, strict=True)
@@ -68,11 +67,11 @@ class Staging:
         if place not in self._buffers:
             self._buffers[place] = self._buffer(tensor)
         buffer = self._buffers[place]
-        _local(buffer).copy_(_local(tensor), non_blocking=True)
+        local_part(buffer).copy_(local_part(tensor), non_blocking=True)
         return buffer
 
     def _buffer(self, tensor: Tensor) -> Tensor:
-        local = _local(tensor)
+        local = local_part(tensor)
         host = torch.empty_like(local, device="cpu", pin_memory=local.device.type == "cuda")
         if not isinstance(tensor, DTensor):
             return host
@@ -82,12 +81,13 @@ class Staging:
         return buffer
 
 
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def _sources(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    moments = (tensor for state in optimizer.state.values() for tensor in _tensors(state))
+    return [*map(local_part, model.parameters()), *moments]
 
 
 def _tensors(values: Mapping[str, Any]) -> list[Tensor]:
-    return [_local(value) for value in values.values() if isinstance(value, Tensor)]
+    return [local_part(value) for value in values.values() if isinstance(value, Tensor)]
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.optim import AdamW
+
+from elasticqa.shards import local_part
 
 _KERNELS: Any = importlib.import_module("elasticqa.kernels.adamw") if importlib.util.find_spec("triton") else None
 
@@ -31,7 +32,7 @@ class WeightKernel:
         self._steps = [state["step"] for state in self._states]
         self._betas, self._epsilon = optimizer.defaults["betas"], optimizer.defaults["eps"]
         device = self._parameters[0].device
-        sizes = torch.tensor([_local(p).numel() for p in self._parameters])
+        sizes = torch.tensor([local_part(p).numel() for p in self._parameters])
         counts = -(-sizes // _CHUNK)
         tensors = torch.repeat_interleave(torch.arange(len(sizes)), counts)
         firsts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
@@ -74,7 +75,7 @@ class WeightKernel:
             [state["exp_avg"] for state in self._states],
             [state["exp_avg_sq"] for state in self._states],
         ]
-        self._captured = torch.tensor([[_local(each).data_ptr() for each in row] for row in rows])
+        self._captured = torch.tensor([[local_part(each).data_ptr() for each in row] for row in rows])
         is_aligned = not bool((self._captured % _ALIGNMENT).any())
         self._launch(learning_rate, corrections, divisor, verdict, is_aligned=is_aligned)
 
@@ -90,8 +91,3 @@ class WeightKernel:
     def bind(self) -> None:
         """Tell the captured update where its tensors lie."""
         self._addresses.copy_(self._captured)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """Return what this rank holds of a tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
