@@ -1,8 +1,10 @@
 """How long a save stops the steps, and what saves at an interval add to their time; one process, or under torchrun.
 
-To learn what takes the time of steps that go on meanwhile, parts of a save may be left out.
+To learn what takes the time of steps that go on meanwhile, parts of a save may be left out, and so may what the trainer
+does to keep full collections of garbage short.
 """
 
+import gc
 import statistics
 import tempfile
 import time
@@ -14,12 +16,14 @@ from typing import Any
 
 from benchmarks.ours import Loop, add_loop_options, config_of_options
 from benchmarks.setting import Data, facts, model_name, parser, synchronize, write
-from elasticqa import saving
+from elasticqa import heap, saving
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.engine import Engine
 from elasticqa.manifest import Manifest
 from elasticqa.saving import Committed
 from elasticqa.topology import Topology
+
+PARTS = ("write", "hash", "settle")
 
 
 def leave_out(parts: Collection[str]) -> None:
@@ -30,6 +34,25 @@ def leave_out(parts: Collection[str]) -> None:
         saving.describe = lambda path, pattern: {  # type: ignore[attr-defined]
             file.name: (file.stat().st_size, "0" * 64) for file in path.glob(pattern)
         }
+    if "settle" in parts:
+        heap.settle = lambda: None
+
+
+class Collections:
+    """The time of full collections of garbage, in which no thread of this process runs Python."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+        gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, facts: dict[str, int]) -> None:
+        if facts["generation"] < 2:
+            return
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.seconds += time.perf_counter() - self._began
 
 
 class Saver:
@@ -45,6 +68,7 @@ class Saver:
     def prepare(self) -> None:
         """Do what the trainer does in its first step."""
         self._checkpointer.prepare(self._engine.model, self._engine.optimizer, self._extra())
+        heap.settle()
 
     def start(self) -> None:
         """Begin to save as the trainer does, once the steps so far are computed."""
@@ -94,6 +118,7 @@ def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, window: int
     loop.step()
     saver.prepare()
     seconds(loop, window, saver)
+    collections = Collections()
     plain: list[float] = []
     with_save: list[float] = []
     for _ in range(num_saves):
@@ -112,6 +137,7 @@ def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, window: int
         "window": window,
         "seconds_without": plain,
         "seconds_with": with_save,
+        "collections_s": collections.seconds,
         "inflation_percent": 100 * statistics.median(extra_s) / (every * statistics.median(plain) / window),
     }
 
@@ -123,7 +149,7 @@ def main() -> None:
     options.add_argument("--saves", type=int, default=20)
     options.add_argument("--every", type=int, default=1000, help="steps between two saves")
     options.add_argument("--window", type=int, default=400, help="steps that are timed with a save and without")
-    options.add_argument("--leave-out", nargs="+", default=[], choices=("write", "hash"), help="parts of a save")
+    options.add_argument("--leave-out", nargs="+", default=[], choices=PARTS, help="to try without it")
     options.add_argument("--directory", type=Path, help="to save in; default: where temporary files go")
     given = options.parse_args()
     leave_out(given.leave_out)

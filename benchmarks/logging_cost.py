@@ -1,6 +1,8 @@
 """What noting a step costs the training thread, with the writer threads at work: microseconds, p50 and p99.
 
 Steps are noted as the trainer notes them, every few milliseconds of computation, into a real journal on a real disk.
+Beside them `nothing`: the clock is read until ten microseconds have passed, which shows what else the machine does to a
+thread meanwhile.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.circumstances import circumstances
+from elasticqa import heap
 from elasticqa.config import BatchPlan, TrainConfig
 from elasticqa.journal import FedLog, Journal
 from elasticqa.metrics import StepMetrics
@@ -23,6 +26,7 @@ from elasticqa.record import Recorder
 from elasticqa.tensorboard import TensorBoardLog
 
 _IDS = list(range(24))
+_NOTHING_S = 10e-6
 
 
 def _metrics(step: int) -> StepMetrics:
@@ -31,6 +35,12 @@ def _metrics(step: int) -> StepMetrics:
         data_time_s=0.001, num_features=24, num_tokens=4096, num_padded_tokens=9216, peak_memory_bytes=None,
         is_warmup=False,
     )  # fmt: skip
+
+
+def _wait(_: StepMetrics) -> None:
+    end = time.perf_counter() + _NOTHING_S
+    while time.perf_counter() < end:
+        pass
 
 
 def costs_us(note: Callable[[StepMetrics], None], num_steps: int, step_s: float) -> list[float]:
@@ -55,7 +65,7 @@ def costs_us(note: Callable[[StepMetrics], None], num_steps: int, step_s: float)
 
 
 def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float]]:
-    """Return the costs of the journal alone, and of everything that is noted of a step."""
+    """Return the costs of nothing, of the journal alone, and of everything that is noted of a step."""
     journal, fed_log = Journal(folder, 1, 0), FedLog(folder, 1, 0)
 
     def journal_only(metrics: StepMetrics) -> None:
@@ -76,7 +86,9 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
         recorder.fed(metrics.step, _IDS)
         recorder.step(metrics)
 
+    heap.settle()
     result = {
+        "nothing": costs_us(_wait, num_steps, step_s),
         "journal": costs_us(journal_only, num_steps, step_s),
         "all": costs_us(everything, num_steps, step_s),
     }

@@ -14,6 +14,7 @@ import torch
 from benchmarks.rounds import Case
 from benchmarks.setting import MAX_LENGTH, build_model
 from benchmarks.variant import Worker
+from elasticqa import heap
 from elasticqa.attention import PACKED, PACKED_SDPA
 from elasticqa.batching import StepPlan, StepPlanner
 from elasticqa.build import build_engine
@@ -142,6 +143,7 @@ class Loop:
                     sizes.add(size)
         if self._is_ahead:
             self.engine.look_ahead(self._planner)
+        heap.settle()
 
     def step(self) -> None:
         """Take one step; every rank must call this."""

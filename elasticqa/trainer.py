@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from elasticqa import heap
 from elasticqa.batching import StepPlan, StepPlanner
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import BatchPlan, TrainConfig
@@ -73,6 +74,12 @@ class Trainer:
             CheckpointError: on every rank, when one cannot write.
             DoesNotFitError: on every rank, when one has no memory for a single feature.
         """
+        try:
+            self._train()
+        finally:
+            heap.unsettle()
+
+    def _train(self) -> None:
         began = time.perf_counter()
         self.engine.prime(self.step)
         self._start_profiler()
@@ -83,8 +90,7 @@ class Trainer:
         while self.step < self.plan.num_steps and not self.figures.is_stop_agreed:
             self._train_step()
             if self._steps_here == 1:
-                engine = self.engine
-                self.checkpointer.prepare(engine.model, engine.optimizer, {"updater": engine.updater.state_dict()})
+                self._prepare()
             self._read_figures(lag=0 if self.topology.device.type == "cpu" else 2)
             self._profile()
             evaluates = self._is_due(self.config.eval_every_steps)
@@ -140,6 +146,12 @@ class Trainer:
         self._steps_here += 1
         is_warmup = self._steps_here <= WARMUP_STEPS or self.profiler.is_tracing
         self.figures.push(plan, output, learning_rate, is_warmup=is_warmup)
+
+    def _prepare(self) -> None:
+        """Do what has to wait for the first step, and would disturb later ones."""
+        engine = self.engine
+        self.checkpointer.prepare(engine.model, engine.optimizer, {"updater": engine.updater.state_dict()})
+        heap.settle()
 
     def _run(self, learning_rate: float) -> tuple[StepPlan, StepOutput]:
         """Run a step, with micro-batches of half the size as often as one does not fit; features stay the same."""

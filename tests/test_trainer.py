@@ -1,5 +1,6 @@
 """The loop: when it evaluates and saves, how it stops, and what it refuses to go on from."""
 
+import gc
 import signal
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,17 @@ def test_evaluation_before_the_first_step_is_left_out_unless_asked_for(tmp_path:
     made = trainer(tmp_path, epochs=1, eval_before=False)
     made.train()
     assert [line["step"] for line in lines(tmp_path, made)["evaluation"]] == [3]
+
+
+def test_collector_leaves_out_while_steps_go_on_what_was_there_before_them(tmp_path: Path) -> None:
+    made = trainer(tmp_path, eval_every_steps=3)
+    seen = []
+    made.evaluate = lambda _model, step: seen.append(len(gc.get_objects())) or evaluation(step)  # type: ignore[func-returns-value]
+    made.train()
+    before, *during = seen
+    assert before > 100_000
+    assert max(during) < before / 5
+    assert len(gc.get_objects()) > 0.9 * before
 
 
 def test_signal_ends_the_run_with_a_checkpoint_after_the_next_step(tmp_path: Path) -> None:
