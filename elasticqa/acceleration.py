@@ -74,6 +74,32 @@ def accelerate(
     )
 
 
+def check_equal(topology: Topology, precision: Precision, acceleration: Acceleration) -> None:
+    """Refuse ranks that would not compute alike; every rank must call this.
+
+    Raises:
+        ConfigError: on every rank, if two differ: what they exchange would not match.
+    """
+    first, *others = topology.share((precision, acceleration))
+    for rank, other in enumerate(others, start=1):
+        if other != first:
+            raise ConfigError(
+                f"rank 0 would compute in {_told(*first)}, and rank {rank} in {_told(*other)}: use nodes with equal "
+                "GPUs, or set --precision, --attention, --cuda-graphs, --kernels, --compile and --reshard to what all "
+                "can do"
+            )
+
+
+def _told(precision: Precision, acceleration: Acceleration) -> str:
+    shortcuts = {
+        "compiled": acceleration.is_compiled,
+        "captured": acceleration.is_captured,
+        "with kernels": acceleration.is_fused,
+        "resharded": acceleration.is_resharded,
+    }
+    return ", ".join([precision, acceleration.attention, *(name for name, is_on in shortcuts.items() if is_on)])
+
+
 def _is_resharded(config: TrainConfig, topology: Topology, num_bytes: int) -> bool:
     """Whether FSDP frees weights, of so many bytes when gathered, between forward and backward pass."""
     if config.parallel != "fsdp":
@@ -106,7 +132,7 @@ def _check_kernels(config: TrainConfig, *, has_kernels: bool, is_resharded: bool
     elif config.compile:
         obstacle = "--compile True: these layers are not compiled"
     if obstacle is not None:
-        raise ConfigError(f"kernels=True does not fit {obstacle}; use --no-kernels, or change that")
+        raise ConfigError(f"kernels=True does not fit {obstacle}; use --kernels False, or change that")
 
 
 def compile_layers(model: nn.Module, cache: Path) -> None:

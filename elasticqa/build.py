@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from elasticqa.acceleration import accelerate, compile_layers
+from elasticqa.acceleration import accelerate, check_equal, compile_layers
 from elasticqa.attempt import Attempt
 from elasticqa.batching import StepPlanner
 from elasticqa.capture import CapturedEngine
@@ -113,10 +113,11 @@ def build_engine(
     """Return what runs the steps, the model wrapped; every rank must call this.
 
     Raises:
-        ConfigError: precision, parallelism or what was asked for to be faster do not fit the devices.
+        ConfigError: precision, parallelism or what was asked for to be faster do not fit the devices, or ranks differ.
     """
     precision = resolve_precision(config.precision, topology.device)
     acceleration = accelerate(config, topology, answerer, precision, plan.num_steps)
+    check_equal(topology, precision, acceleration)
     if acceleration.is_captured:
         # A capture needs a stream of its own. Here it is the stream of everything from the wrapping on: DDP's hooks
         # stay on the stream that they were made on.

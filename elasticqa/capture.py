@@ -83,7 +83,7 @@ class CapturedEngine:
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for the step; weights are as they were.
-            NoMemoryHereError: on that rank only, where the model is sharded.
+            NoMemoryHereError: on that rank only, in the middle of an exchange.
         """
         began = time.perf_counter()
         content = self._ahead.take(plan)
@@ -139,7 +139,7 @@ class CapturedEngine:
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for it; then no graph is left.
-            NoMemoryHereError: on that rank only, where the model is sharded.
+            NoMemoryHereError: on that rank only, in the middle of an exchange.
         """
         batch = StaticBatch(size, self._topology.device)
         batch.load(content, wants_stop=False)
@@ -150,7 +150,9 @@ class CapturedEngine:
                 guard.attempt(lambda: self._pass(batch, is_exchanged=False), largest)
             for _ in range(PASSES if self._captured else FIRST_PASSES):
                 guard.attempt_exchanging(lambda: self._pass(batch, is_exchanged=True), largest)
-            return guard.attempt(lambda: self._record(batch), largest)
+            # Whoever fails in the middle leaves FSDP in the middle of a pass: nothing to go on from.
+            attempt = guard.attempt_exchanging if is_sharded(self.model) else guard.attempt
+            return attempt(lambda: self._record(batch), largest)
         except DoesNotFitError:
             self.optimizer.zero_grad()
             self._free()

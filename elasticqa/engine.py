@@ -69,7 +69,7 @@ class Engine(Protocol):
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
-            NoMemoryHereError: on that rank only, where the model is sharded.
+            NoMemoryHereError: on that rank only, in the middle of an exchange.
         """
 
     def look_ahead(self, planner: StepPlanner) -> None:
@@ -141,7 +141,7 @@ class EagerEngine:
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
-            NoMemoryHereError: on that rank only, where the model is sharded.
+            NoMemoryHereError: on that rank only, in the middle of an exchange.
         """
         began = time.perf_counter()
         batches = self._ahead.take(plan)
@@ -165,12 +165,10 @@ class EagerEngine:
 
     def _accumulate(self, plan: StepPlan, batches: list[MicroBatch]) -> Tensor:
         """Return this rank's share of the loss; the gradients are there, and exchanged."""
-        if is_sharded(self.model):
+        is_replicated = self.topology.is_distributed and not is_sharded(self.model)
+        if is_sharded(self.model) or (is_replicated and self.guard.knows(plan.largest)):
             work = partial(self._backward_all, plan, batches, is_exchanged=True)
             return self.guard.attempt_exchanging(work, plan.largest)
-        is_replicated = self.topology.is_distributed
-        if is_replicated and self.guard.knows(plan.largest):
-            return self._backward_all(plan, batches, is_exchanged=True)
         try:
             loss = self.guard.attempt(lambda: self._backward_all(plan, batches, is_exchanged=False), plan.largest)
         except DoesNotFitError:

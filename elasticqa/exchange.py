@@ -50,9 +50,10 @@ class GradientExchange:
             for number, missing in enumerate(self._missing):
                 if missing:
                     self._send(number)
+        finally:
+            # After an error too: a capture cannot end while NCCL's stream is apart from its own.
             for work in self._works:
                 work.wait()
-        finally:
             self._missing = []
             self._works = []
 

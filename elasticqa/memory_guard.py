@@ -12,6 +12,18 @@ from elasticqa.topology import Topology
 T = TypeVar("T")
 
 
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out: by the error itself, by the one that it followed, or by what the driver said.
+
+    To unwind a capture that ran out of memory may fail as well, and to make its graph takes memory of the driver.
+    """
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 class MemoryGuard:
     """Tries what may not fit, on all ranks alike.
 
@@ -40,7 +52,9 @@ class MemoryGuard:
         results: list[T] = []
         try:
             results.append(work())
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
             # Freed below: as long as the error lives, so do the tensors of its frames.
             is_short = True
         else:
@@ -57,7 +71,7 @@ class MemoryGuard:
         """Return what the work gives, in which ranks wait for one another.
 
         Args:
-            work: that cannot be tried without exchange, since weights are sharded.
+            work: that cannot be tried without exchange, since weights are sharded, or need not, since it has fitted.
             extent: of its largest micro-batch on any rank.
 
         Raises:
@@ -65,7 +79,9 @@ class MemoryGuard:
         """
         try:
             return work()
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
             raise NoMemoryHereError(self._error(extent), extent.num_features) from error
 
     def _error(self, extent: Extent) -> DoesNotFitError:

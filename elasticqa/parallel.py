@@ -86,6 +86,17 @@ def set_gradient_sync(model: nn.Module, is_exchanged: bool) -> None:
         model.require_backward_grad_sync = is_exchanged
 
 
+def free_gathered(model: nn.Module) -> None:
+    """Let FSDP gather weights anew for the next pass.
+
+    Where it keeps them until a backward pass, a pass without one leaves them; an update by a replayed graph, of which
+    FSDP does not know, makes them old.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 def local_parameter_bytes(model: nn.Module) -> int:
     """Return the bytes of parameters that this rank holds between steps."""
     total = 0

@@ -17,6 +17,7 @@ from elasticqa.errors import DoesNotFitError
 from elasticqa.manifest import Manifest
 from elasticqa.metrics import Evaluation
 from elasticqa.optim import learning_rate_at
+from elasticqa.parallel import free_gathered
 from elasticqa.profiling import NoProfiler, ProfileError, StepProfiler
 from elasticqa.record import Recorder
 from elasticqa.saving import Committed
@@ -199,6 +200,9 @@ class Trainer:
             # here might learn of a request to stop before the others do.
             self.recorder.write("profile", profile)
             self.is_profiled = True
+            # The profiler holds itself, and what it traced.
+            heap.unsettle()
+            heap.settle()
             self.figures.restart_clock()
 
     def _evaluate(self) -> None:
@@ -209,6 +213,7 @@ class Trainer:
         self.checkpointer.finish()
         evaluation = self.evaluate(self.engine.model, self.step)
         self.engine.model.train()
+        free_gathered(self.engine.model)
         if evaluation is not None:
             self.recorder.evaluation(evaluation)
             self.checkpointer.keep_best(self.step, evaluation.f1)

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from elasticqa.acceleration import Acceleration, accelerate, compile_layers
+from elasticqa.acceleration import Acceleration, accelerate, check_equal, compile_layers
 from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
 from elasticqa.topology import Topology
+from tests.ranks import run_on_ranks
 from tests.test_model import tiny
 
 MODEL = tiny("bert", "packed")
@@ -52,6 +53,25 @@ def test_shortcut_that_the_device_cannot_take_is_refused(config: TrainConfig, me
     with pytest.raises(ConfigError, match=message) as caught:
         accelerate(config, topology, MODEL, "fp32", num_steps=1)
     assert "\n" not in str(caught.value)
+
+
+def refusal_of_ranks(topology: Topology, is_mixed: bool) -> str:
+    is_captured = is_mixed and topology.rank == 1
+    taken = Acceleration("flash", is_compiled=False, is_captured=is_captured, is_fused=False, is_resharded=False)
+    try:
+        check_equal(topology, "bf16" if is_captured else "fp16", taken)
+    except ConfigError as error:
+        return str(error)
+    return "equal"
+
+
+@pytest.mark.slow
+def test_ranks_that_would_not_compute_alike_are_refused() -> None:
+    assert run_on_ranks(2, refusal_of_ranks, False) == ["equal", "equal"]
+    for message in run_on_ranks(2, refusal_of_ranks, True):
+        assert (
+            "rank 0 would compute in fp16, flash, and rank 1 in bf16, flash, captured: use nodes with equal" in message
+        )
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning")

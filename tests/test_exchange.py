@@ -1,5 +1,7 @@
 """Gradients are averaged over the ranks while the backward pass goes on, and nowhere else."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -68,6 +70,35 @@ def test_gradients_are_the_means_over_the_ranks(world_size: int, bucket_bytes: i
             else:
                 expected = torch.tensor(parts).mean(0).tolist()
                 assert found == pytest.approx(expected, abs=1e-6)
+
+
+class _Fails(torch.autograd.Function):
+    """Passes a value on, and has no gradient."""
+
+    @staticmethod
+    def forward(_: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def gradient_sent_before_an_error(topology: Topology) -> tuple[int, float]:
+    """Return how many exchanges are left after an error in the pass, and the gradient that was sent before it."""
+    last = nn.Linear(1, 1, bias=False)
+    first = nn.Linear(1, 1)
+    exchange = GradientExchange([*first.parameters(), *last.parameters()], bucket_bytes=1)
+    value = torch.full((1, 1), 1.0 + topology.rank)
+    with pytest.raises(torch.OutOfMemoryError), exchange.during_backward():
+        last(_Fails.apply(first(value)) * 0 + value).sum().backward()  # type: ignore[no-untyped-call]
+    assert last.weight.grad is not None
+    return len(exchange._works), float(last.weight.grad)
+
+
+@pytest.mark.slow
+def test_error_in_the_pass_leaves_no_exchange_under_way() -> None:
+    assert run_on_ranks(2, gradient_sent_before_an_error) == [(0, 1.5), (0, 1.5)]
 
 
 def failing_backward(topology: Topology) -> bool:

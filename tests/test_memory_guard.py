@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from elasticqa.batching import Extent, MicroBatch, StepPlanner
 from elasticqa.config import BatchPlan
-from elasticqa.errors import DoesNotFitError
+from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 from elasticqa.memory_guard import MemoryGuard
 from elasticqa.topology import Topology
 from tests.engines import BATCH, FEATURES, engine
@@ -46,6 +46,23 @@ def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
 
     with pytest.raises(RuntimeError, match="device-side"):
         MemoryGuard(ALONE).attempt(fail, LARGE)
+
+
+def test_lack_of_memory_is_known_behind_another_error_and_by_the_driver_s_words() -> None:
+    def fail_twice() -> None:
+        try:
+            no_memory()
+        finally:
+            raise RuntimeError("capture was invalidated")
+
+    def fail_in_the_driver() -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    for work in (fail_twice, fail_in_the_driver):
+        with pytest.raises(DoesNotFitError):
+            MemoryGuard(ALONE).attempt(work, LARGE)
+        with pytest.raises(NoMemoryHereError):
+            MemoryGuard(ALONE).attempt_exchanging(work, LARGE)
 
 
 def limit(model: nn.Module, tokens: int) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,7 +11,8 @@ from elasticqa.batching import pack
 from elasticqa.config import Parallel
 from elasticqa.errors import ConfigError
 from elasticqa.model import encoder_layers, feature_losses, recompute_layers
-from elasticqa.parallel import check_parallel, local_parameter_bytes, set_gradient_sync, wrap
+from elasticqa.parallel import check_parallel, free_gathered, local_parameter_bytes, set_gradient_sync, wrap
+from elasticqa.shards import local_part
 from elasticqa.topology import Topology
 from tests.engines import FEATURES, engine, losses
 from tests.ranks import run_on_ranks
@@ -102,6 +104,29 @@ def gradients_of_two_passes(topology: Topology) -> list[float]:
 @pytest.mark.slow
 def test_gradients_are_exchanged_in_the_last_micro_batch_only() -> None:
     assert run_on_ranks(2, gradients_of_two_passes) == [[1.0, 3.0], [2.0, 3.0]]
+
+
+def outputs_around_an_unseen_update(topology: Topology) -> list[float]:
+    """Return the sums of a model's logits, which keeps gathered weights, before and after its shards were changed."""
+    model = wrap(tiny("bert", "packed"), "fsdp", topology, "fp32", is_resharded=False).eval()
+    shards = [local_part(parameter) for parameter in model.parameters()]
+    batch = pack(FEATURES, np.arange(2))
+    sums = []
+    for is_freed in (False, False, True):
+        if is_freed:
+            free_gathered(model)
+        with torch.no_grad():
+            sums.append(float(model(batch).sum()))
+            for shard in shards:
+                shard.mul_(0.5)
+    return sums
+
+
+@pytest.mark.slow
+def test_weights_that_a_pass_gathered_are_gathered_anew_once_freed() -> None:
+    for before, kept, anew in run_on_ranks(2, outputs_around_an_unseen_update):
+        assert kept == before
+        assert abs(anew - before) > 0.01 * abs(before)
 
 
 def checkpointed_gradients(topology: Topology, parallel: Parallel, attention: str) -> list[tuple[float, float, int]]:

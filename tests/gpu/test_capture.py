@@ -5,18 +5,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from elasticqa.attention import PACKED, PACKED_SDPA
-from elasticqa.batching import MicroBatch, StepPlan, StepPlanner
+from elasticqa.batching import MicroBatch, StepPlan, StepPlanner, pack
 from elasticqa.build import build_engine
 from elasticqa.capture import CapturedEngine
 from elasticqa.config import BatchPlan, Precision, TrainConfig, batch_plan
 from elasticqa.engine import Engine
 from elasticqa.errors import DoesNotFitError
 from elasticqa.model import ModelSpec, QuestionAnswerer
+from elasticqa.parallel import free_gathered
 from elasticqa.topology import Topology
 from tests.ranks import run_on_ranks
 from tests.test_model import random_features
@@ -143,6 +145,31 @@ def test_captured_ranks_equal_one_eager_process(
     record_property("largest_gap", max(gaps))
     assert max(gaps) < tolerance
     assert [step for step, row in enumerate(first) if row[1] > 0] == [7]
+
+
+def losses_around_an_evaluation(topology: Topology, config: TrainConfig) -> list[float]:
+    """Return losses of two epochs with a pass without a backward pass between replays, then a step without a graph."""
+    with ExitStack() as stack:
+        engine, plan = engine_of(config, topology, stack)
+        planner = planner_of(config, plan, topology)
+        losses = []
+        for step in range(20):
+            if step == 14:
+                with torch.no_grad():
+                    engine.model.eval()
+                    engine.model(pack(FEATURES, np.arange(2)).to(topology.device))
+                    engine.model.train()
+                free_gathered(engine.model)
+            losses.append(float(engine.run(planner.step_plan(step), 1e-3, wants_stop=False).figures[0]))
+        return losses
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_step_without_a_graph_after_an_evaluation_sees_the_newest_weights() -> None:
+    sharded = {"parallel": "fsdp", "reshard": False, "attention": "sdpa"}
+    eager = losses_around_an_evaluation(alone(), config_of("fp32", attention="sdpa", cuda_graphs=False))
+    for losses in run_on_ranks(2, losses_around_an_evaluation, config_of("fp32", cuda_graphs=True, **sharded)):
+        assert losses == pytest.approx(eager, abs=1e-4)
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "kernels"])
