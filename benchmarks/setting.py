@@ -111,12 +111,14 @@ def facts(of_card: str | None = None) -> dict[str, Any]:
     """
     module = getattr(sys.modules["__main__"], "__spec__", None)
     name = module.name if module is not None else Path(sys.argv[0]).stem
+    ranks = os.environ.get("LOCAL_WORLD_SIZE") if "TORCHELASTIC_RUN_ID" in os.environ else None
+    starter = ["python"] if ranks is None else ["torchrun", "--standalone", f"--nproc-per-node={ranks}"]
     return {
         "card": of_card or card(),
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),
         "load": round(os.getloadavg()[0], 1),
-        "command": shlex.join(["python", "-m", name, *without_folders(sys.argv[1:])]),
+        "command": shlex.join([*starter, "-m", name, *without_folders(sys.argv[1:])]),
     }
 
 

@@ -12,7 +12,7 @@ from benchmarks import table_rows
 from benchmarks.recipe_time import account
 from benchmarks.rows import Rows
 from benchmarks.scaling import cases_of
-from benchmarks.setting import MAX_LENGTH, Data
+from benchmarks.setting import MAX_LENGTH, Data, facts
 from benchmarks.tables import NO_RESULTS, between_marks, tables
 from elasticqa.batching import pack
 from elasticqa.squad.cache import FeatureRequest, load_or_build
@@ -178,3 +178,11 @@ def test_account_of_a_run_adds_up_to_the_time_of_its_process(tmp_path: Path) -> 
     assert (parts["steps"], parts["capture"], parts["evaluate"], parts["save"]) == (4.0, 4.0, 2.5, 0.25)
     assert (parts["between"], parts["ingest and exit"]) == (pytest.approx(0.75), 2.0)
     assert (found["em"], found["f1"]) == (50.0, 60.0)
+
+
+def test_measurement_under_torchrun_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert facts("card")["command"].startswith("python -m ")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert facts("card")["command"].startswith("torchrun --standalone --nproc-per-node=2 -m ")
