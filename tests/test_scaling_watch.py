@@ -172,6 +172,7 @@ def test_jobs_of_a_killed_study_are_found_again_and_not_repeated(tmp_path: Path)
     assert scheduler.submitted[0] == left[2].run_id
     assert len(scheduler.submitted) == 2
     assert {item.run_id for item in after.study.tries.values()} >= {item.run_id for item in left}
+    assert all(item.handle for item in after.study.tries.values())
 
 
 def test_local_run_that_was_stopped_with_the_study_is_measured_anew(tmp_path: Path) -> None:

@@ -59,11 +59,14 @@ class Watch:
         submitted now, under the id that it was given.
         """
         for item in self.study.all_with(state.OPEN):
-            if item.handle is None and not outcome_of(self.runs / item.run_id).num_attempts:
+            if item.handle is None:
                 handle = self.jobs.find(item)
                 if handle is not None:
                     self.study.submitted(item, handle)
-                elif self.jobs.state(item, at_once=True) == "unknown":
+                elif (
+                    not outcome_of(self.runs / item.run_id).num_attempts
+                    and self.jobs.state(item, at_once=True) == "unknown"
+                ):
                     self._submit(item)
                     continue
             self._look_at(item, was_left=True)
