@@ -7,11 +7,13 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PEER_LOST = signal.SIGUSR2
 """Sent by hand to a job that hangs: a worker keeps its stacks and dies of it."""
+_OTHER_ENTRY_S = 5.0
 
 
 class StackFile:
@@ -26,26 +28,32 @@ class StackFile:
         self._path = run_dir / self.name
         self._path.parent.mkdir(exist_ok=True)
         self._file = self._path.open("a", encoding="utf-8")
+        self._lock = threading.Lock()
         faulthandler.register(PEER_LOST, file=self._file, all_threads=True, chain=True)
 
     def dump(self, why: str) -> None:
         """Add the stacks of all threads."""
-        with suppress(OSError):
-            self._title(why)
+        with suppress(OSError), self._entry(why):
             faulthandler.dump_traceback(file=self._file, all_threads=True)
-            os.fsync(self._file.fileno())
 
     def add_error(self, why: str, error: BaseException) -> None:
         """Add the traceback of an error."""
-        with suppress(OSError):
-            self._title(why)
+        with suppress(OSError), self._entry(why):
             traceback.print_exception(error, file=self._file)
+
+    @contextmanager
+    def _entry(self, why: str) -> Iterator[None]:
+        """Have the block add to the file; an entry that another thread adds is whole first, unless the disk hangs."""
+        is_alone = self._lock.acquire(timeout=_OTHER_ENTRY_S)
+        try:
+            self._file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {why}\n")
+            self._file.flush()
+            yield
             self._file.flush()
             os.fsync(self._file.fileno())
-
-    def _title(self, why: str) -> None:
-        self._file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {why}\n")
-        self._file.flush()
+        finally:
+            if is_alone:
+                self._lock.release()
 
     def close(self) -> None:
         """Close the file."""

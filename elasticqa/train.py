@@ -131,8 +131,9 @@ def run(
             if isinstance(error, NoMemoryHereError):
                 shortage = Shortage(attempt.number, topology.world_size, error.num_features, error.what)
                 keep(attempt.directory, topology.rank, shortage)
-            watch.failed(error, is_agreed=isinstance(error, _AGREED))
+            # Before the others are told: another cause, which this error only follows from, ends the process there.
             stacks.add_error(f"{watch.name} failed", error)
+            watch.failed(error, is_agreed=isinstance(error, _AGREED))
             write_end(attempt, "failed", _reason(error, topology, watch), is_fatal=isinstance(error, _FATAL))
             raise
         watch.close()
