@@ -75,11 +75,25 @@ class NodeAgent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         forget_attempt(self._folder)
         workers: dict[int, Any] = super()._start_workers(worker_group)
+        assert isinstance(self._pcontext, SubprocessContext)
+        self._note_before_closing(self._pcontext, worker_group)
         return workers
 
+    def _note_before_closing(self, context: SubprocessContext, worker_group: WorkerGroup) -> None:
+        """Note how workers ended, once, before the others are asked to: those wait for what is known of it.
+
+        Torch closes all of them in the look that finds one dead; how those end says nothing.
+        """
+        close = context.close
+
+        def note_and_close(*arguments: Any, **options: Any) -> None:
+            context.close = close  # type: ignore[method-assign]
+            self._note_ends(context, worker_group)
+            close(*arguments, **options)
+
+        context.close = note_and_close  # type: ignore[method-assign]
+
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        # Torch's own look at a dead worker waits until the others have ended, and they wait for what is known of it.
-        self._note_ends(worker_group)
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {failure.exitcode for failure in result.failures.values()}
         if is_refusal(codes):
@@ -90,11 +104,10 @@ class NodeAgent(LocalElasticAgent):
             self._remaining_restarts += 1
         return result
 
-    def _note_ends(self, worker_group: WorkerGroup) -> None:
+    def _note_ends(self, context: SubprocessContext, worker_group: WorkerGroup) -> None:
         """Note how workers ended that have, if any failed, and let those that are stopped end too."""
-        assert isinstance(self._pcontext, SubprocessContext)
         found = []
-        for local_rank, handler in self._pcontext.subprocess_handlers.items():
+        for local_rank, handler in context.subprocess_handlers.items():
             code = handler.proc.poll()
             if code:
                 rank = worker_group.workers[local_rank].global_rank

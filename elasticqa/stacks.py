@@ -29,12 +29,16 @@ class StackFile:
         self._path.parent.mkdir(exist_ok=True)
         self._file = self._path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
+        self._entries = threading.Condition()
+        self._num_entries = 0
         faulthandler.register(PEER_LOST, file=self._file, all_threads=True, chain=True)
 
     def dump(self, why: str) -> None:
-        """Add the stacks of all threads."""
+        """Add the stacks of all threads, and return when what other threads add is there too: the process ends then."""
         with suppress(OSError), self._entry(why):
             faulthandler.dump_traceback(file=self._file, all_threads=True)
+        with self._entries:
+            self._entries.wait_for(lambda: self._num_entries == 0, _OTHER_ENTRY_S)
 
     def add_error(self, why: str, error: BaseException) -> None:
         """Add the traceback of an error."""
@@ -44,6 +48,8 @@ class StackFile:
     @contextmanager
     def _entry(self, why: str) -> Iterator[None]:
         """Have the block add to the file; an entry that another thread adds is whole first, unless the disk hangs."""
+        with self._entries:
+            self._num_entries += 1
         is_alone = self._lock.acquire(timeout=_OTHER_ENTRY_S)
         try:
             self._file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {why}\n")
@@ -54,6 +60,9 @@ class StackFile:
         finally:
             if is_alone:
                 self._lock.release()
+            with self._entries:
+                self._num_entries -= 1
+                self._entries.notify_all()
 
     def close(self) -> None:
         """Close the file."""

@@ -4,8 +4,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -48,6 +48,9 @@ _LAST_INGEST_S = 10.0
 _AGREED = (ConfigError, DataError, DoesNotFitError, HomeError, NonFiniteLossError, CheckpointError)
 """Errors that every rank raises at the same place."""
 
+_REFUSALS = (ConfigError, DataError, DoesNotFitError, HomeError, RunGoneError)
+_FAILURES = (NonFiniteLossError, CheckpointError)
+
 _FATAL = (NonFiniteLossError, DoesNotFitError)
 """Errors that the same start would raise again."""
 
@@ -59,37 +62,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     stop.install()
     phases = Phases(psutil.Process().create_time())
     phases.end("import")
-    topology: Topology | None = None
     early: EarlyEnd | None = None
     try:
-        config = parse_config(sys.argv[1:] if argv is None else argv)
-        topology = Topology.from_env()
+        with _complaining():
+            config = parse_config(sys.argv[1:] if argv is None else argv)
+            topology = Topology.from_env()
+        with _complaining(topology):
+            limit_s = silence_s(os.environ.get(SILENCE_VARIABLE))
         if AGENT_PID_VARIABLE in os.environ:
             stop_with_parent(int(os.environ[AGENT_PID_VARIABLE]))
         aftermath = Aftermath(topology)
-        limit_s = silence_s(os.environ.get(SILENCE_VARIABLE))
         early = EarlyEnd(aftermath.on_early_stop)
         early.start(stop)
         with topology.process_group(PROCESS_GROUP_TIMEOUT), Watch(topology, limit_s, aftermath.on_loss) as watch:
             aftermath.watch = watch
-            with watch.tells(_AGREED):
+            # Before this rank leaves the others: the first to end has the agent end the rest.
+            with watch.tells(_AGREED), _complaining(topology):
                 phases.end("connect")
                 return run(config, topology, stop, early, aftermath, phases)
-    except (ConfigError, DataError, DoesNotFitError, HomeError, RunGoneError) as error:
-        _complain(error, topology)
+    except _REFUSALS:
         return exits.BAD_REQUEST
-    except (NonFiniteLossError, CheckpointError) as error:
-        _complain(error, topology)
+    except _FAILURES:
         return exits.FAILED
     finally:
         if early is not None:
             early.cancel()
 
 
-def _complain(error: Exception, topology: Topology | None) -> None:
-    """Print one line a node: its ranks fail alike."""
-    if topology is None or topology.is_node_main:
-        sys.stderr.write(f"elasticqa: {error}\n")
+@contextmanager
+def _complaining(topology: Topology | None = None) -> Iterator[None]:
+    """Print one line a node where the block refuses or fails: its ranks do so alike."""
+    try:
+        yield
+    except (*_REFUSALS, *_FAILURES) as error:
+        if topology is None or topology.is_node_main:
+            sys.stderr.write(f"elasticqa: {error}\n")
+            sys.stderr.flush()
+        raise
 
 
 def run(

@@ -25,8 +25,8 @@ STUCK_S = 600.0
 """In one call of the loop: twice as long as a collective of gloo waits. With NCCL nothing else may end it."""
 _WINDOW_S = 0.5
 """From the first sign to the verdict: a peer's error comes with, or before, the news that its cause has died."""
-_AGREED_S = 5.0
-"""For an error that all ranks should raise at the same step to come up on this one too."""
+_AGREED_S = 15.0
+"""For an error that all ranks should raise at the same step to come up on this one too, which may be saving still."""
 _CONNECT_S = 60.0
 
 
@@ -116,8 +116,10 @@ class Watch:
         """Watch in the block that the main thread gets on, too."""
         self._place_since = time.monotonic()
         self._is_in_loop = True
-        yield
-        self._is_in_loop = False
+        try:
+            yield
+        finally:
+            self._is_in_loop = False
 
     @contextmanager
     def tells(self, agreed: tuple[type[Exception], ...]) -> Iterator[None]:

@@ -22,6 +22,8 @@ class FailingEvaluator(Evaluator):
 
     def __call__(self, model: nn.Module, step: int) -> Evaluation | None:
         pids = self.topology.share(os.getpid())
+        if os.environ[WAY_VARIABLE] == HANGS and self.topology.restart_count == 0:
+            watch.STUCK_S = STUCK_S
         if self.topology.rank == 1 and self.topology.restart_count == 0:
             if os.environ[WAY_VARIABLE] == HANGS:
                 threading.Event().wait()
@@ -35,6 +37,4 @@ class FailingEvaluator(Evaluator):
 if __name__ == "__main__":
     assert os.environ["RANK"]
     build.Evaluator = FailingEvaluator  # type: ignore[attr-defined]
-    if os.environ[WAY_VARIABLE] == HANGS:
-        watch.STUCK_S = STUCK_S
     sys.exit(train.main())

@@ -1,6 +1,7 @@
 """A job of real agents on this machine that a test hits."""
 
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -11,24 +12,27 @@ from typing import Any
 
 import psutil
 
+from elasticqa.verdict import SILENCE_S, SILENCE_VARIABLE
 from tests import training
 from tests.conftest import REPOSITORY
 
-PATIENCE_S = 120.0
+PATIENCE_S = 280.0
 """For what must happen at all; nothing is judged by how long it takes."""
 
 
 class Job:
     """The nodes of a job on this machine."""
 
-    def __init__(self, folder: Path, *flags: str, nnodes: str, nproc: int = 1, module: str = "") -> None:
+    def __init__(
+        self, folder: Path, *flags: str, nnodes: str, nproc: int = 1, module: str = "", silence_s: float = SILENCE_S
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.home = folder / "home"
         self.logs = folder
         self.environ = training.environment(
             self.home, ELASTICQA_RUN_ID="RUN", TORCHX_JOB_ID=f"local_cwd://torchx/{folder.name}-{os.getpid()}"
         )
-        self.environ["ELASTICQA_PEER_TIMEOUT_S"] = "5"
+        self.environ[SILENCE_VARIABLE] = f"{silence_s:g}"
         launch = [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", "--max-restarts=2"]
         self.command = [sys.executable, "-m", "elasticqa.launch", *launch, *flags]
         if module:
@@ -71,6 +75,19 @@ class Job:
         """Return once an attempt of so many ranks has done some steps."""
         self.until(lambda: len(self.lines(attempt).get("step", [])) > 3)
         assert self.lines(attempt)["attempt"][0]["world_size"] == world_size
+
+    def until_world(self, world_size: int) -> int:
+        """Return the first attempt of so many ranks once it has done some steps."""
+
+        def found() -> int:
+            attempts = itertools.takewhile(self.lines, itertools.count(1))
+            sizes = {attempt: self.lines(attempt)["attempt"][0]["world_size"] for attempt in attempts}
+            return next((attempt for attempt, size in sizes.items() if size == world_size), 0)
+
+        self.until(found)
+        attempt = found()
+        self.until_step(attempt, world_size)
+        return attempt
 
     def worker(self, rank: int) -> psutil.Process:
         """Return the living process of a rank."""

@@ -13,11 +13,14 @@ from elasticqa.stacks import PEER_LOST
 from tests.conftest import REPOSITORY
 
 WORKER = """
-import signal, sys
+import os, signal, sys, time
+from elasticqa.signals import stop_with_parent
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(143))
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+stop_with_parent(os.getppid())  # as a worker does: the agent may be asked to stop before it knows of it
 print("ready", flush=True)
-signal.pause()
+while True:
+    time.sleep(0.05)
 """
 
 

@@ -98,7 +98,7 @@ def test_evaluation_is_timed(script: Any, tiny_squad: Path) -> None:
 
 def test_memory_finds_the_largest_batch_that_may_be_tried(script: Any, tiny_squad: Path) -> None:
     rows, _ = script(
-        "memory", f"--squad={tiny_squad / 'train.json'}", "--gpus=1", "--reference=2", "--most=2", "--limit=120"
+        "memory", f"--squad={tiny_squad / 'train.json'}", "--gpus=1", "--reference=2", "--most=2", "--limit=280"
     )
     assert [(row["variant"], row["activation_checkpointing"]) for row in rows] == [
         ("elasticqa_ddp", False),

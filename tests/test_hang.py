@@ -16,6 +16,8 @@ from tests.local_job import PATIENCE_S, Job, running
 pytestmark = pytest.mark.slow
 
 HOST = socket.gethostname()
+SILENCE_S = 8.0
+"""Where a test waits for it: longer than a busy machine lets no thread run."""
 
 
 @pytest.fixture
@@ -27,11 +29,19 @@ def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def steps_in_order(job: Job, attempts: int) -> None:
-    """Each attempt goes on after the last step that the one before saved."""
-    for attempt in range(2, attempts + 1):
-        saved = max(line["step"] for line in job.lines(attempt - 1)["checkpoint"])
-        assert min(training.losses(job.directory, attempt)) == saved + 1
+def second_goes_on(job: Job) -> None:
+    """The second attempt goes on after the last step that the first one saved, if it did not die before it said so."""
+    said = max(line["step"] for line in job.lines(1)["checkpoint"])
+    start = job.lines(2)["setup"][0]["start_step"]
+    assert said <= start <= max(training.losses(job.directory, 1))
+    assert min(training.losses(job.directory, 2)) == start + 1
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def stop(job: Job) -> None:
@@ -43,12 +53,12 @@ def stop(job: Job) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_stopped_worker_is_noticed_and_the_group_starts_again(rank: int, flags: list[str], tmp_path: Path) -> None:
-    with running(Job(tmp_path, *flags, nnodes="1", nproc=2)) as job:
+    with running(Job(tmp_path, *flags, nnodes="1", nproc=2, silence_s=SILENCE_S)) as job:
         job.until(lambda: job.lines(1).get("checkpoint"))
         job.worker(rank).send_signal(signal.SIGSTOP)
         job.until_step(2, world_size=2)
         stop(job)
-    steps_in_order(job, 2)
+    second_goes_on(job)
     end = job.lines(1)["end"][0]
     assert end["status"] == "failed"
     assert end["reason"].startswith(f"rank {rank} on {HOST} was ")
@@ -70,7 +80,7 @@ def test_killed_worker_is_named_with_its_signal(rank: int, flags: list[str], tmp
         job.worker(rank).send_signal(signal.SIGKILL)
         job.until_step(2, world_size=2)
         stop(job)
-    steps_in_order(job, 2)
+    second_goes_on(job)
     (end,) = job.lines(1)["end"]
     assert (end["status"], end["reason"]) == ("failed", f"rank {rank} on {HOST} was killed by SIGKILL")
     assert [line["n"] for lines in job.lines(1).values() for line in lines].count(end["n"]) == 1
@@ -175,18 +185,20 @@ def test_node_joins_and_leaves_and_no_step_is_lost(flags: list[str], tmp_path: P
     with running(Job(tmp_path, *flags, nnodes="1:2")) as job:
         job.until_step(1, world_size=1)
         joined = job.start()
-        job.until_step(2, world_size=2)
+        # The second; a node that is slow to join finds it begun, and is in the one after.
+        grown = job.until_world(2)
         joined.send_signal(signal.SIGTERM)
         assert joined.wait(PATIENCE_S) == 143
-        job.until_step(3, world_size=1)
+        job.until_step(grown + 1, world_size=1)
         stop(job)
-    ends = [job.lines(attempt)["end"][0] for attempt in (1, 2, 3)]
-    assert [end["status"] for end in ends] == ["preempted"] * 3
-    assert f"on {HOST} finds a node that waits to join" in ends[0]["reason"]
-    assert f"on {HOST} leaves" in ends[1]["reason"]
-    for attempt in (1, 2):
+    ends = [job.lines(attempt)["end"][0] for attempt in range(1, grown + 2)]
+    assert {end["status"] for end in ends} == {"preempted"}
+    *joins, leave, _ = (end["reason"] for end in ends)
+    assert all(f"on {HOST} finds a node that waits to join" in reason for reason in joins)
+    assert f"on {HOST} leaves" in leave
+    for attempt in range(1, grown + 1):
         assert min(training.losses(job.directory, attempt + 1)) == ends[attempt - 1]["step"] + 1
-    assert job.lines(3)["attempt"][0]["restart_count"] == 0
+    assert job.lines(grown + 1)["attempt"][0]["restart_count"] == 0
 
 
 def test_killed_agent_takes_its_worker_along_and_a_new_node_takes_its_place(flags: list[str], tmp_path: Path) -> None:
@@ -197,7 +209,7 @@ def test_killed_agent_takes_its_worker_along_and_a_new_node_takes_its_place(flag
         job.until_step(1, world_size=2)
         (worker,) = psutil.Process(lost.pid).children()
         lost.kill()
-        job.until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
+        job.until(lambda: is_gone(worker))
         job.start()
         job.until_step(2, world_size=2)
         # The worker that lost its agent was asked to stop, and all saved together.
@@ -206,12 +218,14 @@ def test_killed_agent_takes_its_worker_along_and_a_new_node_takes_its_place(flag
         assert min(training.losses(job.directory, 2)) == end["step"] + 1
         job.nodes[0].kill()
         assert job.nodes[-1].wait(PATIENCE_S) == exits.STORE_LOST, job.told()
+        # Nobody waits for the worker of the node that is gone, which may be rank 0.
+        job.until(lambda: job.lines(2).get("end"))
     assert "start the same command again on every node" in job.told()
-    assert job.lines(2)["end"][0]["status"] == "preempted"
+    assert job.lines(2)["end"][0]["status"] in ("failed", "preempted")
 
 
 def test_stopped_host_of_the_store_is_lost_to_the_other_node(flags: list[str], tmp_path: Path) -> None:
-    with running(Job(tmp_path, *flags, nnodes="2")) as job:
+    with running(Job(tmp_path, *flags, nnodes="2", silence_s=SILENCE_S)) as job:
         job.until(lambda: any(c.status == "LISTEN" for c in psutil.Process(job.nodes[0].pid).net_connections()))
         other = job.start()
         job.until_step(1, world_size=2)
@@ -226,7 +240,7 @@ def test_stopped_host_of_the_store_is_lost_to_the_other_node(flags: list[str], t
 
 
 def test_port_of_the_store_that_another_program_has_is_told(flags: list[str], tmp_path: Path) -> None:
-    job = Job(tmp_path, *flags, nnodes="2")
+    job = Job(tmp_path, *flags, nnodes="2", silence_s=SILENCE_S)
     options = torchrun_options(Launch(2, 2, 1, 0), job.environ)
     (endpoint,) = (option.partition("=")[2] for option in options if option.startswith("--rdzv-endpoint="))
     with socket.create_server(("", int(endpoint.rpartition(":")[2]))), running(job):

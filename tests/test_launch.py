@@ -162,7 +162,7 @@ def test_good_request_becomes_the_command_that_trains(
         env=environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=training.TIMEOUT_S,
         check=True,
     )
     arguments, seen = json.loads(done.stdout)

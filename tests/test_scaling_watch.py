@@ -188,6 +188,22 @@ def test_local_run_that_was_stopped_with_the_study_is_measured_anew(tmp_path: Pa
     assert item.run_id not in scheduler.submitted
 
 
+def test_local_run_that_still_ends_when_the_study_goes_on_is_measured_anew(tmp_path: Path) -> None:
+    plan = replace(PLAN, scheduler="local_cwd")
+    work, before = watch(tmp_path, plan, ends=dict.fromkeys(("none-1x1", "ddp-1x2")))
+    item = work.study.begin_try(PLAN.slots(work.study.study_id)[0])
+    work.study.submitted(item, before.submit(item, []))
+    after, scheduler = watch(tmp_path, plan, study=load(work.study.path))
+    scheduler.known[item.run_id] = "running"
+    after.find_again()
+    assert after.study.all_with(state.OPEN)
+    write_end(work.runs, item.run_id, "preempted")
+    after.run()
+    assert after.study.is_complete()
+    assert len(scheduler.submitted) == 4
+    assert item.run_id not in scheduler.submitted
+
+
 def test_study_that_is_stopped_leaves_the_jobs_of_a_cluster_alone(tmp_path: Path) -> None:
     work, scheduler = watch(tmp_path, ends=dict.fromkeys(("none-1x1", "ddp-1x2")))
     work.stop.set()

@@ -39,7 +39,7 @@ def test_repeats_change_nothing(stop: StopRequest) -> None:
 
 
 EARLY = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from elasticqa.signals import EarlyEnd, StopRequest
 stop = StopRequest()
 stop.install()
@@ -53,10 +53,10 @@ if sys.argv[1] == "loop":
 print("ready", flush=True)
 if sys.argv[1] == "loop":
     while stop.received is None:
-        signal.pause()
+        time.sleep(0.05)
     print("asked", flush=True)
-    if stop.received is signal.SIGINT:
-        signal.pause()
+    while stop.received is signal.SIGINT:
+        time.sleep(0.05)
     sys.exit(7)
 # As a main thread in native code, which runs no handler.
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -91,21 +91,26 @@ def test_second_interrupt_from_the_terminal_ends_the_process() -> None:
         assert process.wait(60) == -signal.SIGINT
 
 
+CHILD = """
+import os, signal, sys, threading
+from elasticqa.signals import stop_with_parent
+signal.signal(signal.SIGTERM, lambda *_: (print("asked", flush=True), os._exit(0)))
+stop_with_parent(int(sys.argv[1]))
+print("ready", flush=True)
+while True:
+    threading.Event().wait(0.05)
+"""
 PARENT = """
 import os, subprocess, sys
-code = (
-    "import os, signal, sys; from elasticqa.signals import stop_with_parent; "
-    "signal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), os._exit(0))); "
-    "stop_with_parent(int(sys.argv[1])); print('ready', flush=True); signal.pause()"
-)
-subprocess.Popen([sys.executable, "-c", code, str(os.getpid() if sys.argv[1] == "own" else 1 << 22)]).wait()
+parent = os.getpid() if sys.argv[2] == "own" else 1 << 22
+subprocess.Popen([sys.executable, "-c", sys.argv[1], str(parent)]).wait()
 """
 
 
 @pytest.mark.parametrize("parent", ["own", "gone"])
 def test_child_of_a_parent_that_dies_is_asked_to_stop(parent: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, parent], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, CHILD, parent], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         if parent == "own":

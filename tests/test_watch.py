@@ -10,7 +10,7 @@ from elasticqa.verdict import SILENCE_S, Verdict, silence_s
 from elasticqa.watch import Watch
 from tests.ranks import run_on_ranks
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.mark.parametrize("text", ["", "0", "4", "-5", "1.5", "soon", "²"])
@@ -70,7 +70,7 @@ def watches(topology: Topology) -> list[object]:
     for rank, deed in CASES:
         verdicts: queue.Queue[Verdict] = queue.Queue()
         told: object = None
-        with Watch(topology, 5.0, verdicts.put) as watch:
+        with Watch(topology, 10.0, verdicts.put) as watch:
             if rank not in (None, topology.rank):
                 told = told_of(verdicts)
                 if deed is is_silent:

@@ -42,8 +42,15 @@ EVALUATION = Evaluation(
 )
 
 
-def command(*flags: str, nproc: int | None = None, max_restarts: int = 0) -> list[str]:
-    """Return the command that a component starts on one node; without ``nproc`` a single process."""
+_PIPE_BYTES = 4096
+"""With what a reader takes at once, room for less than 120 lines of steps: a run that nobody reads stops by then."""
+
+
+def command(*flags: str, nproc: int | None = None, max_restarts: int = 1) -> list[str]:
+    """Return the command that a component starts on one node; without ``nproc`` a single process.
+
+    A port that the agent chose and another program took meanwhile ends the first start, before there is an attempt.
+    """
     launch = []
     if nproc is not None:
         launch = ["--nnodes=1", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
@@ -74,7 +81,10 @@ def flags(model: Path, data: Path, *more: str) -> list[str]:
 
 @contextmanager
 def started(home: Path, command: list[str], step: int) -> Iterator[subprocess.Popen[str]]:
-    """Give a process, in a session of its own, that has just said that a step is done; its end is waited for."""
+    """Give a process, in a session of its own, that has just said that a step is done; its end is waited for.
+
+    It gets no further than some 120 steps while the block runs.
+    """
     with subprocess.Popen(
         command,
         cwd=REPOSITORY,
@@ -83,6 +93,7 @@ def started(home: Path, command: list[str], step: int) -> Iterator[subprocess.Po
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
+        pipesize=_PIPE_BYTES,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -94,7 +105,7 @@ def started(home: Path, command: list[str], step: int) -> Iterator[subprocess.Po
 
 
 def train(
-    home: Path, *flags: str, nproc: int | None = None, max_restarts: int = 0, **variables: str
+    home: Path, *flags: str, nproc: int | None = None, max_restarts: int = 1, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Train to the end and return the process, whatever its exit status."""
     return subprocess.run(
@@ -120,12 +131,17 @@ def only_run(home: Path) -> Path:
 
 
 def journal(directory: Path, attempt: int = 1) -> dict[str, list[dict[str, Any]]]:
-    """Return the whole lines of an attempt's journal on node 0, by kind."""
+    """Return the whole lines of an attempt's journal on node 0, by kind; a torn one may stand before its `end`."""
     result: dict[str, list[dict[str, Any]]] = defaultdict(list)
     path = directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
         if line.endswith("\n"):
-            fields = json.loads(line)
+            try:
+                fields = json.loads(line)
+            except ValueError:
+                assert number == len(lines) - 1, line
+                continue
             result[fields["kind"]].append(fields)
     return result
 

@@ -3,7 +3,7 @@
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticqa.annotations import annotate
@@ -32,6 +32,8 @@ class Watch:
     stop: threading.Event
     screen: Screen
     look_interval_s: float = 1.0
+    _left: set[str] = field(default_factory=set, init=False)
+    """Runs that an earlier process of the study left open; on this machine they stop with it, if not at once."""
 
     def run(self) -> None:
         """Fill the slots until all are done or the study is asked to stop.
@@ -69,7 +71,8 @@ class Watch:
                 ):
                     self._submit(item)
                     continue
-            self._look_at(item, was_left=True)
+            self._left.add(item.run_id)
+            self._look_at(item, at_once=True)
             if item.status == state.OPEN:
                 self.screen.say(f"{item.slot}: found again, {item.handle or 'on this machine'}")
 
@@ -112,10 +115,10 @@ class Watch:
             self.screen.say(f"study {self.study.study_id}: {len(self.study.plan.slots(self.study.study_id))} runs")
         self.screen.say(f"{item.slot}: submitted, {handle}")
 
-    def _look_at(self, item: Try, *, was_left: bool = False) -> None:
+    def _look_at(self, item: Try, *, at_once: bool = False) -> None:
         outcome = outcome_of(self.runs / item.run_id)
         try:
-            job = self.jobs.state(item, at_once=was_left or outcome.status in ("finished", "failed"))
+            job = self.jobs.state(item, at_once=at_once or outcome.status in ("finished", "failed"))
         except ConfigError as error:
             # A controller that is away comes back; the job does not depend on it.
             self.screen.trouble(f"{item.slot}: {error}")
@@ -124,13 +127,14 @@ class Watch:
         if job in ("queued", "running"):
             return
         # Read again: the last line may have been written between the two questions.
-        self._note(item, outcome_of(self.runs / item.run_id), was_left=was_left)
+        self._note(item, outcome_of(self.runs / item.run_id))
 
-    def _note(self, item: Try, outcome: Outcome, *, was_left: bool) -> None:
+    def _note(self, item: Try, outcome: Outcome) -> None:
         if outcome.status == "finished":
             self.study.ended(item, state.FINISHED)
             self.screen.say(f"{item.slot}: finished, {outcome.wall_clock_s:.1f} s")
             return
+        was_left = item.run_id in self._left
         if was_left and self.study.plan.scheduler == LOCAL and outcome.status != "failed":
             self.study.ended(item, state.STOPPED, "stopped with the study")
             self._leave(item)
