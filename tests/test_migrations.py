@@ -1,4 +1,7 @@
+import sqlite3
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -96,3 +99,13 @@ def test_summaries_of_older_attempts_are_those_that_ingest_makes(tmp_path: Path)
 def attempts_in(engine: Engine) -> Sequence[Any]:
     with engine.connect() as connection:
         return connection.execute(select(Attempt.__table__)).all()
+
+
+def test_new_database_waits_for_the_process_that_makes_it(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.3, other.execute, ["COMMIT"]).start()
+        engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+        migrate(engine)
+        assert not other.in_transaction
+    engine.dispose()

@@ -223,6 +223,8 @@ def test_lost_node_is_asked_for_again(tmp_path: Path) -> None:
     (asked,) = (line for line in calls(tmp_path).splitlines() if line.startswith("sbatch "))
     # Not where it is already, but where it was.
     assert "--exclude=node3 " in asked
+    # What still waits when the tasks have ended is not wanted any more, whenever it was asked for.
+    assert calls(tmp_path).splitlines()[-1] == "scancel --state=PENDING --name=job-joins-7"
 
 
 def test_job_that_needs_all_its_nodes_asks_for_no_others(tmp_path: Path) -> None:

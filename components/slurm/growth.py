@@ -32,9 +32,11 @@ ask_for_nodes $(({most} - SLURM_JOB_NUM_NODES))
 """
 
 END = """\
+exec 3>&-
+wait "$reader"
 scancel --state=PENDING --name="$joiners"
 """
-"""Of the batch script, once its tasks have ended: joiners that run end with them."""
+"""Of the batch script, once its tasks have ended and what they said is read: joiners that run end with them."""
 
 _JOINER = """\
 #!/bin/bash

@@ -81,6 +81,8 @@ look_for_lost_nodes() {{
         fi
     done
 }}
+exec 3> >(look_for_lost_nodes)
+reader=$!
 """
 
 _ELASTIC_TASK = """\
@@ -174,7 +176,7 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
         task=shlex.quote(_ELASTIC_TASK.format(task=task, asked_to_stop=EXIT_ASKED_TO_STOP) if is_elastic else task),
         cpus=cpus,
         watch=growing + _WATCH.format(least=least) if is_elastic else "",
-        watched=" 2> >(look_for_lost_nodes)" if is_elastic else "",
+        watched=" 2>&3" if is_elastic else "",
         joined=growth.END if is_elastic else "",
         asked_to_stop=EXIT_ASKED_TO_STOP,
         bad_request=EXIT_BAD_REQUEST,

@@ -160,7 +160,9 @@ class _CheckJob:
             advice = "a file system or the network between the nodes hangs: try a program of two lines there with srun"
             return fail("slurm", f"job {self.job_id} ran and did not end within {LONGEST_RUN_S:g} s", advice)
         advice = "wait longer with --wait SECONDS, or name a partition with free nodes: sinfo"
-        return fail("slurm", f"job {self.job_id} did not start within {wait_s:g} s, and is cancelled: {seen}", advice)
+        told = f"job {self.job_id}" if seen else "the job"
+        waits = seen or "it was not in the queue yet"
+        return fail("slurm", f"{told} did not start within {wait_s:g} s, and is cancelled: {waits}", advice)
 
     def _failed(self) -> Finding:
         of_srun = [line for line in self._complaints if line.startswith("srun: ")]

@@ -1,7 +1,6 @@
 """A dashboard served by uvicorn, and Chromium to look at it."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tests.browser.visits import Server, Visit
 from tests.conftest import REPOSITORY
 from tests.dashboard_lab import write_lab
+from tests.ports import free_port
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
@@ -31,12 +31,6 @@ REPORT_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) =>
   console.error("policy violation", event.effectiveDirective, event.blockedURI, event.sourceFile));
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:

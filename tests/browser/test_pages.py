@@ -37,9 +37,11 @@ def test_link_logs_in_and_leaves_no_token_behind(guest: Visit, server: Server) -
 def test_table_of_runs_filters_and_sorts(guest: Visit, server: Server) -> None:
     guest.open(f"{server.address}/runs")
     picture(guest, "runs.png", 900)
+    # As a person does: a form that has the focus is not refreshed.
+    guest.page.get_by_label("Status").focus()
     guest.page.get_by_label("Status").select_option("finished")
-    guest.page.get_by_role("button", name="Filter").click()
-    guest.page.get_by_role("link", name="F1").click()
+    guest.follow(guest.page.get_by_role("button", name="Filter"))
+    guest.follow(guest.page.get_by_role("link", name="F1"))
     scores = [float(text) for text in guest.page.locator("td[data-label=F1]").all_inner_texts() if text[0].isdigit()]
     assert len(scores) > 20
     assert scores == sorted(scores, reverse=True)
@@ -74,7 +76,7 @@ def test_profiler_leads_to_the_trace_of_a_run(guest: Visit, server: Server) -> N
     guest.open(f"{server.address}/profiler")
     show_all(guest)
     assert guest.page.locator(".barlayer .trace").count() == 7
-    guest.page.get_by_role("link", name="preempted twice, then done").click()
+    guest.follow(guest.page.get_by_role("link", name="preempted twice, then done"))
     show_all(guest)
     assert guest.page.locator(".barlayer .trace").count() == 5
     bars = guest.page.locator("svg.bar rect")
@@ -89,10 +91,10 @@ def test_profiler_leads_to_the_trace_of_a_run(guest: Visit, server: Server) -> N
 
 def test_predictions_are_filtered_with_the_span_marked(guest: Visit, server: Server) -> None:
     guest.open(f"{server.address}/runs/{KILLED}")
-    guest.page.get_by_role("link", name="Predictions →").click()
+    guest.follow(guest.page.get_by_role("link", name="Predictions →"))
     guest.page.get_by_label("Answers").select_option("wrong")
     guest.page.get_by_label("Search").fill("WHO OPENED")
-    guest.page.get_by_role("button", name="Filter").click()
+    guest.follow(guest.page.get_by_role("button", name="Filter"))
     assert guest.page.locator("article").count() == 9
     assert set(guest.page.locator(".verdict span:first-child").all_inner_texts()) == {"wrong"}
     assert guest.page.locator("mark").first.inner_text() == "Prince of Wales. It spans 2,467 metres"
@@ -135,5 +137,5 @@ def test_keyboard_reaches_the_content_first(guest: Visit, server: Server) -> Non
     guest.page.keyboard.press("Tab")
     assert guest.page.evaluate("document.activeElement.textContent") == "Skip to content"
     guest.page.keyboard.press("Enter")
-    assert guest.page.url.endswith("#main")
+    guest.page.wait_for_url("**#main")
     check(guest, server)

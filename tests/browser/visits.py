@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import ConsoleMessage, Page
+from playwright.sync_api import ConsoleMessage, Locator, Page
 
 from tests.conftest import REPOSITORY
 
@@ -37,6 +37,11 @@ class Visit:
         """Load an address and wait until every chart in sight is drawn."""
         self.page.goto(address)
         self.page.wait_for_load_state("networkidle")
+
+    def follow(self, way: Locator) -> None:
+        """Click on what leads to another page, and wait until that is there."""
+        with self.page.expect_navigation():
+            way.click()
 
 
 def show_all(visit: Visit) -> None:

@@ -107,6 +107,8 @@ class Driver:
         self._watch.look()
         if not self._faults.is_database_away:
             self._watch.ingest()
+        if is_finished(self.job.directory):
+            return  # while this process waited for a CPU
         before, began = self.job.attempt, time.monotonic()
         self._faults.inflict(event)
         self._wanted_nodes = max(1, self._wanted_nodes + {"join": 1, "leave": -1}.get(event.kind, 0))

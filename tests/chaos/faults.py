@@ -60,10 +60,13 @@ class Faults:
 
     def _worker(self, event: Event) -> psutil.Process:
         """Return a worker, of the node that the event names if that one has any."""
-        nodes = self._job.live()
-        ordered = [nodes[(event.node + shift) % len(nodes)] for shift in range(len(nodes))]
-        workers = until(lambda: [each for node in ordered for each in self._job.workers(node)], "a worker")
-        return workers[0]
+
+        def workers() -> list[psutil.Process]:
+            nodes = self._job.live()
+            ordered = [nodes[(event.node + shift) % len(nodes)] for shift in range(len(nodes))]
+            return [each for node in ordered for each in self._job.workers(node)]
+
+        return until(workers, "a worker")[0]
 
     def _kill_worker(self, event: Event) -> None:
         kill(self._worker(event).pid)

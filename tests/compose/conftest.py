@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OWNER = 10001
@@ -144,8 +145,7 @@ def stack(engine_environ: Mapping[str, str], tmp_path_factory: pytest.TempPathFa
     password.write_text(PASSWORD, encoding="ascii")
     owner = {"ELASTICQA_UID": str(OWNER), "ELASTICQA_GID": str(OWNER), "ELASTICQA_HOME": str(home)}
     _run(["bash", "docker/prepare.sh"], {**engine_environ, **owner}, cwd=folder)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     environ = {**engine_environ, "ELASTICQA_DASHBOARD_PORT": str(port)}
     services = Stack(folder=folder, home=home, port=port, environ=environ)
     try:

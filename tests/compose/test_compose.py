@@ -20,10 +20,12 @@ pytestmark = [
 ]
 
 
+PATIENCE_S = 60.0
+
+
 def recorded_runs(stack: Stack) -> dict[str, Any]:
-    answer = httpx.get(
-        f"{stack.url}/api/runs", params={"limit": 1000}, headers={"Authorization": f"Bearer {stack.token}"}
-    )
+    headers = {"Authorization": f"Bearer {stack.token}"}
+    answer = httpx.get(f"{stack.url}/api/runs", params={"limit": 1000}, headers=headers, timeout=PATIENCE_S)
     answer.raise_for_status()
     return {run["run_id"]: run for run in answer.json()["runs"]}
 
@@ -32,11 +34,11 @@ def wait_for_run(stack: Stack, run_id: str) -> dict[str, Any]:
     pause = threading.Event()
     for _ in range(300):
         runs = recorded_runs(stack)
-        if run_id in runs:
+        if run_id in runs and runs[run_id]["status"] == "finished":
             found: dict[str, Any] = runs[run_id]
             return found
         pause.wait(0.1)
-    pytest.fail(f"run {run_id} was not ingested within 30 s")
+    pytest.fail(f"run {run_id} was not ingested to its end within 30 s")
 
 
 def containers(stack: Stack) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def test_services_are_healthy_and_the_migration_has_ended(stack: Stack) -> None:
     assert states["db"]["Health"]["Status"] == "healthy"
     assert states["dashboard"]["Health"]["Status"] == "healthy"
     assert (states["migrate"]["Status"], states["migrate"]["ExitCode"]) == ("exited", 0)
-    assert httpx.get(f"{stack.url}/healthz").json()["status"] == "ok"
+    assert httpx.get(f"{stack.url}/healthz", timeout=PATIENCE_S).json()["status"] == "ok"
 
 
 def test_image_holds_no_torch(stack: Stack) -> None:
@@ -89,7 +91,7 @@ def test_link_of_the_log_opens_the_pages(stack: Stack) -> None:
     log = stack.compose("logs", "--no-color", "dashboard").stdout
     link = re.findall(r"Dashboard: (\S+)", log)[-1]
     assert link == f"{stack.url}/?token={stack.token}"
-    with httpx.Client(follow_redirects=True) as visitor:
+    with httpx.Client(follow_redirects=True, timeout=PATIENCE_S) as visitor:
         assert visitor.get(f"{stack.url}/runs").status_code == 401
         assert visitor.get(link).status_code == 200
         page = visitor.get(f"{stack.url}/runs")

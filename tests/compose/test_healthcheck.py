@@ -52,9 +52,9 @@ def test_healthcheck_follows_the_status(status: int, expected: int) -> None:
 
 
 def test_healthcheck_without_a_server_fails_in_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    done = check(port)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        done = check(taken.getsockname()[1])
     assert done.returncode == 1
     assert done.stderr.startswith("no answer: ConnectionRefusedError")
     assert done.stderr.count("\n") == 1

@@ -4,7 +4,7 @@ import doctest
 from types import ModuleType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dashboard import announce, configuration, formats, labels
@@ -41,12 +41,14 @@ def test_time_without_a_date_is_unknown(unix_s: float) -> None:
     assert formats.machine_moment(unix_s) == ""
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e18), st.floats(0, 1e18))
 def test_every_span_of_time_can_be_shown(first: float, second: float) -> None:
     assert formats.duration(first)
     assert formats.ago(first, second)
 
 
+@settings(deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)))
 def test_any_recorded_value_can_be_shown(anything: object) -> None:
     assert isinstance(formats.fact(anything, "some_bytes"), str)

@@ -51,7 +51,11 @@ def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def reference(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run directory of the same training in one process."""
-    home = tmp_path_factory.mktemp("reference")
+    return trained(flags, tmp_path_factory.mktemp("reference"))
+
+
+def trained(flags: list[str], home: Path) -> Path:
+    """Return the run directory of a training in one process."""
     done = training.train(home, *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     return training.only_run(home)

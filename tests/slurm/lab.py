@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -48,6 +49,8 @@ class Lab:
     home: Path
     cwd: Path = REPOSITORY
     """Where commands are started."""
+    timeout_s: float | None = TIMEOUT_S
+    """Of a command; None leaves it to the test's own limit."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -62,7 +65,7 @@ class Lab:
             env={**self.environment, **variables},
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=self.timeout_s,
             check=False,
         )
 
@@ -155,6 +158,13 @@ class Lab:
         """Return all that a job has written."""
         paths = sorted((self.home / "slurm").glob(f"{job}-*.log"))
         return "\n".join(f"== {path.name}\n{path.read_text(errors='replace')}" for path in paths)
+
+    def hold(self, job: str, num_workers: int) -> None:
+        """Stop the trainers of a job, so that the run is not over before it is asked to stop; its agents wake them."""
+        workers = self.workers(job)
+        assert len(workers) == num_workers
+        for worker in workers:
+            worker.send_signal(signal.SIGSTOP)
 
     def workers(self, job: str) -> list[psutil.Process]:
         """Return the trainers of a job, whose node is a namespace of this machine."""

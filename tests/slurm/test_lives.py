@@ -1,6 +1,5 @@
 """What a cluster does to jobs: requeue, time limit, preemption and cancel."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,19 @@ from tests.slurm.lab import HELD, TIMEOUT_S, Lab, until
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 
-def begin(lab: Lab, flags: list[str], *options: str, variable: str = "NAME=VALUE") -> str:
-    """Return the number of a job that has trained some steps."""
-    job = lab.submit(*options, "components/train.py:ddp", "--nnodes", "2", "--env", variable, "--", *flags)
-    until(lambda: has_trained(lab.home, 5), f"step 5 of job {job}")
+COMMAND = ("components/train.py:ddp", "--nnodes", "2", "--env", HELD, "--")
+
+
+def begin(lab: Lab, flags: list[str], *options: str) -> str:
+    """Return the number of a job that has trained some steps, and trains no more until it is asked to stop."""
+    job = lab.submit(*options, *COMMAND, *flags)
+    hold_after_steps(lab, job)
     return job
+
+
+def hold_after_steps(lab: Lab, job: str) -> None:
+    until(lambda: has_trained(lab.home, 5), f"step 5 of job {job}")
+    lab.hold(job, 2)
 
 
 def has_trained(home: Path, num_steps: int) -> bool:
@@ -48,9 +55,8 @@ def assert_second_attempt_went_on(directory: Path, reference: Path, *, reason: s
 
 
 def test_requeued_job_goes_on_as_the_second_attempt_of_its_run(lab: Lab, flags: list[str], reference: Path) -> None:
-    command = ["components/train.py:ddp", "--nnodes", "2", "--", *flags]
-    with lab.submit_and_wait(*command) as (job, waiting):
-        until(lambda: has_trained(lab.home, 5), f"step 5 of job {job}")
+    with lab.submit_and_wait(*COMMAND, *flags) as (job, waiting):
+        hold_after_steps(lab, job)
         lab.out("scontrol", "requeue", job)
         until(lambda: lab.status(job) == "PENDING", "the requeue")
         lab.start(job)
@@ -60,16 +66,9 @@ def test_requeued_job_goes_on_as_the_second_attempt_of_its_run(lab: Lab, flags: 
 
 
 def test_job_at_its_time_limit_saves_and_goes_on(lab: Lab, flags: list[str], reference: Path) -> None:
-    job = begin(lab, flags, "-cfg", "time=60,signal=USR1@60", variable=HELD)
-    workers = lab.workers(job)
-    assert len(workers) == 2
-    # Held until the warning comes, which Slurm looks for every 30 s, so that the run is not over before it.
-    for worker in workers:
-        worker.send_signal(signal.SIGSTOP)
-    lab.out("scontrol", "update", f"JobId={job}", "TimeLimit=1")
-    until(lambda: "Received 10 death signal" in lab.logs(job), "the warning")
-    for worker in workers:
-        worker.send_signal(signal.SIGCONT)
+    job = begin(lab, flags, "-cfg", "time=60,signal=USR1@600")
+    # Slurm looks every 30 s: for the warning, which is due then, and for the end, which is minutes away.
+    lab.out("scontrol", "update", f"JobId={job}", "TimeLimit=10")
     until(lambda: lab.state(job) == "PENDING", "the requeue")
     lab.out("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     lab.start(job)

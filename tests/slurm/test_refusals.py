@@ -110,10 +110,13 @@ def test_check_job_in_a_full_cluster_is_given_up(lab: Lab) -> None:
         "sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 300"
     ).strip()
     until(lambda: lab.state(other) == "RUNNING", "the other job")
-    done = lab.doctor("--wait=1")
-    lab.out("scancel", other)
+    try:
+        done = lab.doctor("--wait=10")
+    finally:
+        lab.out("scancel", other)
+        lab.wait(other, "CANCELLED")
     assert done.returncode == 1
-    assert "did not start within 1 s, and is cancelled: PENDING (Resources)" in done.stdout
+    assert "did not start within 10 s, and is cancelled: PENDING (Resources)" in done.stdout
     assert "PENDING (Resources)" in done.stderr
 
 

@@ -60,9 +60,12 @@ def test_elastic_job_takes_all_free_nodes_and_starts_with_the_fewest(lab: Lab, s
         "sbatch", "--parsable", "--nodelist=node2", "--cpus-per-task=4", "--output=/dev/null", "--wrap=sleep 60"
     ).strip()
     until(lambda: lab.state(other) == "RUNNING", "the other job")
-    one = scheduler.submit(app("-c", "pass", fewest=1, cpu=3), {})
-    lab.wait(one)
-    lab.out("scancel", other)
+    try:
+        one = scheduler.submit(app("-c", "pass", fewest=1, cpu=3), {})
+        lab.wait(one)
+    finally:
+        lab.out("scancel", other)
+        lab.wait(other, "CANCELLED")
     for job, num_nodes in ((both, 2), (one, 1)):
         described = scheduler.describe(job)
         assert described is not None
