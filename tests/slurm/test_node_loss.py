@@ -20,8 +20,8 @@ NUM_STEPS = 320
 
 @pytest.fixture(scope="module")
 def flags(flags: list[str]) -> list[str]:
-    """Return the flags of the longer run."""
-    return [*flags, f"--epochs={NUM_STEPS // 8}"]
+    """Return the flags of the longer run, whose rate is low: sums in another order drift apart with what is learnt."""
+    return [*flags, f"--epochs={NUM_STEPS // 8}", "--learning-rate=1e-4"]
 
 
 @pytest.fixture(scope="module")
