@@ -148,7 +148,7 @@ def main() -> None:
     add_loop_options(options)
     options.add_argument("--saves", type=int, default=20)
     options.add_argument("--every", type=int, default=1000, help="steps between two saves")
-    options.add_argument("--window", type=int, default=400, help="steps that are timed with a save and without")
+    options.add_argument("--window", type=int, default=700, help="steps that are timed with a save and without")
     options.add_argument("--leave-out", nargs="+", default=[], choices=PARTS, help="to try without it")
     options.add_argument("--directory", type=Path, help="to save in; default: where temporary files go")
     given = options.parse_args()

@@ -2,6 +2,9 @@
 
 Every feature is of the full length, so that all ranks run out of memory at the same batch. A batch that does not fit is
 tried for real; as nothing can go on after it, new processes look for the largest between it and the one before.
+
+With `--alone` one GPU does as rank 0 of so many: the model is replicated or sharded, and steps allocate, as ever, but
+nothing is exchanged (torch's fake process group). What NCCL itself takes is not in such figures.
 """
 
 import os
@@ -25,17 +28,18 @@ RANK = "from benchmarks.memory_rank import main; main()"
 class Ranks:
     """Processes that have imported all and wait: one life ends with a batch that does not fit."""
 
-    def __init__(self, world_size: int, log: Path) -> None:
-        """Start the processes."""
+    def __init__(self, world_size: int, log: Path, *, is_alone: bool = False) -> None:
+        """Start the processes, or rank 0 alone."""
         self.log = log
         self._connections: list[Connection[Any, Any]] = []
         self._processes = []
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
-        for rank in range(world_size):
+        local_world_size = 1 if is_alone else world_size
+        for rank in range(local_world_size):
             ours, theirs = Pipe()
-            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
-            ranks |= {"GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1, "MASTER_PORT": port}
+            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": local_world_size}
+            ranks |= {"GROUP_RANK": 0, "GROUP_WORLD_SIZE": world_size // local_world_size, "MASTER_PORT": port}
             environment = {**os.environ, "MASTER_ADDR": "127.0.0.1"} | {k: str(v) for k, v in ranks.items()}
             with log.open("ab") as output:
                 self._processes.append(
@@ -83,6 +87,7 @@ def main() -> None:
     options = parser(__doc__ or "")
     options.add_argument("--model", default="bert-large", help="tiny, bert-base, bert-large or a directory")
     options.add_argument("--gpus", type=int, default=2)
+    options.add_argument("--alone", action="store_true", help="rank 0 of these GPUs, on one")
     options.add_argument("--reference", type=int, default=16, help="features a GPU of the peak that is shown")
     options.add_argument("--most", type=int, default=2048, help="features a GPU that are not exceeded")
     options.add_argument("--limit", type=float, default=60, help="seconds a search")
@@ -95,7 +100,7 @@ def main() -> None:
         # Imports take longer than a search, so that all are started at once.
         num_lives = 2 if given.most >= 2 * given.reference else 1
         lives = [
-            [Ranks(given.gpus, Path(logs) / f"{number}-{life}.log") for life in range(num_lives)]
+            [Ranks(given.gpus, Path(logs) / f"{number}-{life}.log", is_alone=given.alone) for life in range(num_lives)]
             for number in range(len(cases))
         ]
         try:
@@ -112,14 +117,14 @@ def _measure(lives: list[Ranks], data: Data, given: Any, *, parallel: str, recom
     doubling = [given.reference]
     while doubling[-1] * 2 <= given.most:
         doubling.append(doubling[-1] * 2)
-    first = lives[0].fits(Ask(data, given.model, parallel, recomputes, doubling), given.limit)
+    first = lives[0].fits(Ask(data, given.model, parallel, recomputes, doubling, given.alone), given.limit)
     # Whoever still waits in an exchange holds memory.
     lives[0].stop()
     largest = first[-1].batch if first else 0
     second = []
     if first and largest < doubling[-1]:
         between = [largest + largest * quarter // 4 for quarter in (1, 2, 3)]
-        second = lives[1].fits(Ask(data, given.model, parallel, recomputes, between), given.limit)
+        second = lives[1].fits(Ask(data, given.model, parallel, recomputes, between, given.alone), given.limit)
     for ranks in lives:
         ranks.stop()
     if not first:
@@ -132,6 +137,7 @@ def _measure(lives: list[Ranks], data: Data, given: Any, *, parallel: str, recom
         "activation_checkpointing": recomputes,
         "model": model_name(given.model),
         "world_size": given.gpus,
+        "is_alone": given.alone,
         "reference_batch": given.reference,
         "peak_memory_bytes": reference.peak_memory_bytes if reference else None,
         "peak_reserved_bytes": reference.peak_reserved_bytes if reference else None,

@@ -2,14 +2,18 @@
 
 import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks.setting import MAX_LENGTH, Data, build_model, card, synchronize
 from elasticqa.attention import PACKED
@@ -22,6 +26,8 @@ from elasticqa.model import ModelSpec, QuestionAnswerer, recompute_layers
 from elasticqa.parallel import local_parameter_bytes
 from elasticqa.squad.features import Features
 from elasticqa.topology import Topology
+
+T = TypeVar("T")
 
 STEPS = 2
 EXIT_NO_MEMORY = 3
@@ -37,6 +43,8 @@ class Ask:
     recomputes: bool
     batches: list[int]
     """Features a rank, rising."""
+    is_alone: bool
+    """The other ranks are not there, and nothing is exchanged with them."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,29 @@ class Fit:
     card: str
 
 
+class Alone(Topology):
+    """A rank whose world is not there: collectives of tensors return at once, what they give is undefined."""
+
+    @contextmanager
+    def process_group(self, timeout: timedelta) -> Iterator[None]:
+        """Hold a default group in which nothing is exchanged."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        dist.init_process_group("fake", store=FakeStore(), rank=self.rank, world_size=self.world_size)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+    def broadcast(self, value: T) -> T:
+        """Return the value."""
+        return value
+
+    def gather(self, value: T | None) -> list[T]:
+        """Return the value as that of every rank."""
+        return [] if value is None else [value] * self.world_size
+
+
 def main() -> None:
     """Try batch after batch and tell each that fits."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
@@ -58,7 +89,7 @@ def main() -> None:
         ask: Ask = connection.recv()
     except EOFError:
         return
-    topology = Topology.from_env()
+    topology = (Alone if ask.is_alone else Topology).from_env()
     with topology.process_group(timedelta(minutes=2)), ExitStack() as stack:
         features = ask.data.features()
         torch.manual_seed(0)
@@ -69,6 +100,8 @@ def main() -> None:
         answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, "auto"))
         whole = sum(parameter.numel() * parameter.element_size() for parameter in answerer.parameters())
         engine = _engine(ask, topology, features, answerer, stack)
+        if ask.is_alone and isinstance(engine.model, DistributedDataParallel):
+            engine.model.register_comm_hook(None, _leave_as_it_is)
         engine.prime(0)
         longest = int(np.argmax(features.lengths))
         for batch in ask.batches:
@@ -81,6 +114,16 @@ def main() -> None:
                 # To leave the process group in order, the other ranks would have to come along.
                 os._exit(EXIT_NO_MEMORY)
             connection.send(Fit(batch, *_peaks(), local_parameter_bytes(engine.model), whole, card()))
+
+
+def _leave_as_it_is(
+    _: None,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
+    """Stand in for DDP's exchange, which happens in the bucket and so takes no memory."""
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
 
 
 def _engine(ask: Ask, topology: Topology, features: Features, answerer: QuestionAnswerer, stack: ExitStack) -> Engine:

@@ -121,7 +121,7 @@ def memory(rows: list[Row]) -> str:
             (
                 f"`{row['variant']}`",
                 row["model"],
-                str(row["world_size"]),
+                f"{row['world_size']}{', rank 0 alone' if row.get('is_alone') else ''}",
                 "yes" if row["activation_checkpointing"] else "no",
                 f"{row['reference_batch']}: {_gib(row['peak_memory_bytes'])}, {_gib(row['peak_reserved_bytes'])}",
                 f"{row['largest_batch']}: {_gib(row['largest_batch_peak_memory_bytes'])}",

@@ -110,6 +110,22 @@ def test_memory_finds_the_largest_batch_that_may_be_tried(script: Any, tiny_squa
     assert {row["local_parameter_bytes"] / row["parameter_bytes"] for row in rows} == {1.0}
 
 
+def test_memory_of_a_rank_whose_world_is_not_there(script: Any, tiny_squad: Path) -> None:
+    rows, _ = script(
+        "memory",
+        f"--squad={tiny_squad / 'train.json'}",
+        "--gpus=4",
+        "--alone",
+        "--reference=2",
+        "--most=2",
+        "--limit=280",
+    )
+    assert {row["largest_batch"] for row in rows} == {2}
+    shares = {row["variant"]: row["local_parameter_bytes"] / row["parameter_bytes"] for row in rows}
+    assert shares["elasticqa_ddp"] == 1.0
+    assert 0.25 <= shares["elasticqa_fsdp"] <= 1.05 / 4
+
+
 def test_recipe_is_accounted_for(script: Any, tiny_squad: Path) -> None:
     (row,), _ = script(
         "recipe_time", f"--dataset={tiny_squad}", "--times", "cold", "--max-steps=8", "--global-batch-size=4"
