@@ -179,7 +179,8 @@ class MicroBatch:
         cu_lengths: (B + 1,) int32, where each feature begins; the last entry is T.
         start_positions, end_positions: (B,) token index within the feature.
         weights: (B,) 1 for a feature, 0 for a stand-in.
-        pad_index: (B, L) which of the T tokens stands at a place of the padded batch; 0 where ``mask`` is False.
+        pad_index: (B, L) which of the T tokens stands at a place of the padded batch. Where ``mask`` is False it runs on
+            into the next features, so that the gradients of those places, all 0, are not added at one address.
         unpad_index: (T,) where each token stands in the flattened padded batch.
         mask: (B, L) True at real tokens.
     """
@@ -244,7 +245,7 @@ def pack(features: Features, indices: Indices) -> MicroBatch:
         start_positions=torch.from_numpy(features.start_position[chosen].astype(np.int64)),
         end_positions=torch.from_numpy(features.end_position[chosen].astype(np.int64)),
         weights=torch.full((len(chosen),), weight),
-        pad_index=torch.from_numpy(np.where(mask, cu_lengths[:-1, None] + places, 0)),
+        pad_index=torch.from_numpy((cu_lengths[:-1, None] + places) % cu_lengths[-1]),
         unpad_index=torch.from_numpy(row_of_token * longest + position_ids),
         mask=torch.from_numpy(mask),
     )

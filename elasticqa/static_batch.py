@@ -131,7 +131,7 @@ class StaticBatch:
         places = torch.arange(self._size.max_length, device=self._buffer.device)
         # An empty row keeps one place, so that its loss of weight 0 is finite.
         mask = places < lengths.clamp(min=1)
-        pad_index = torch.where(mask, begins + places, 0).clamp(max=self._size.num_tokens - 1)
+        pad_index = (begins + places) % self._size.num_tokens
         batch = MicroBatch(
             feature_ids=ids,
             input_ids=inputs,
