@@ -46,7 +46,7 @@ TITLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
 }
 
 
-ONE_AT_A_TIME = ("parts", "stall")
+ONE_AT_A_TIME = ("parts", "stall", "chaos")
 
 
 def kind_of(row: Row) -> str | None:
