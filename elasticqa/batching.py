@@ -179,8 +179,8 @@ class MicroBatch:
         cu_lengths: (B + 1,) int32, where each feature begins; the last entry is T.
         start_positions, end_positions: (B,) token index within the feature.
         weights: (B,) 1 for a feature, 0 for a stand-in.
-        pad_index: (B, L) which of the T tokens stands at a place of the padded batch. Where ``mask`` is False it runs on
-            into the next features, so that the gradients of those places, all 0, are not added at one address.
+        pad_index: (B, L) which of the T tokens stands at a place of the padded batch. Where ``mask`` is False it runs
+            on into the next features, so that the gradients of those places, all 0, are not added at one address.
         unpad_index: (T,) where each token stands in the flattened padded batch.
         mask: (B, L) True at real tokens.
     """

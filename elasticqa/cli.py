@@ -42,13 +42,13 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit status: 0, or 2 for a wrong request, said in one line."""
+    status = 0
     try:
         status = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of a pipe (head, less) went away; nothing is wrong, and nothing more can be written.
+        # The reader of a pipe (head, less) went away; nothing is wrong by that, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
         return 130
     return status

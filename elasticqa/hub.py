@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import transformers
 from huggingface_hub import constants, get_token, try_to_load_from_cache
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from elasticqa.errors import ConfigError, shown
 
@@ -135,7 +136,8 @@ def load_tokenizer(name_or_path: str, hub: Hub | None = None) -> PreTrainedToken
     """
     location = resolve_model(name_or_path, hub)
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(location)
+        # Named here only: transformers imports then what stands behind it, in some versions all of text generation.
+        tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(location)
     except Exception as error:  # of a damaged file the tokenizers library says so with a bare Exception
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(

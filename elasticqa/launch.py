@@ -1,12 +1,14 @@
-"""What a component starts on each node: checks the request, prepares the data once, then becomes torchrun.
+"""What a component starts on each node: checks the request, prepares the data once, then trains or becomes torchrun.
 
 A wrong request ends in seconds with one line, before any process group exists.
 """
 
 import argparse
+import importlib
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -21,11 +23,11 @@ from elasticqa.errors import ConfigError, DataError, shown
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home, new_run_id
 from elasticqa.node_facts import node_facts
-from elasticqa.parallel import check_parallel
+from elasticqa.process_environment import complete, enter, own_environment
 from elasticqa.resume import RUN_ID_VARIABLE
 from elasticqa.rollcall import Place, attend, join
 from elasticqa.task import load_task
-from elasticqa.topology import PROMISED, resolve_precision
+from elasticqa.topology import PROMISED, check_parallel, resolve_precision
 
 _PACES = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=6"
 """Seconds that MIN nodes wait for more, and between the signs of life of a node, of which 6 may be missing."""
@@ -148,15 +150,6 @@ def roll_call(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -
     attend(place, facts, home(environ), launch.min_nodes)
 
 
-def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the allocation that somebody's shell happens to be in.
-
-    A job of this machine that is started inside `salloc`, or with what such a shell left behind, is a local one.
-    """
-    is_elsewhere = not environ.get("TORCHX_JOB_ID", "slurm://").startswith("slurm://")
-    return {name: value for name, value in environ.items() if not (is_elsewhere and name.startswith("SLURM_"))}
-
-
 def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
     """Refuse what cannot run, and leave the features in the cache for the ranks.
 
@@ -182,7 +175,7 @@ def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check, then replace this process by torchrun, or by the trainer itself where no nodes are named."""
+    """Check, then replace this process by torchrun, or train in it where no nodes are named."""
     parser = argparse.ArgumentParser(prog="python -m elasticqa.launch", add_help=False, allow_abbrev=False)
     parser.add_argument("--nnodes")
     parser.add_argument("--nproc-per-node", type=int, default=1)
@@ -197,17 +190,19 @@ def main(argv: Sequence[str]) -> int:
         if known.nnodes is not None:
             launch = Launch.of(known.nnodes, known.nproc_per_node, known.max_restarts)
         _check_all(parse_config(rest), launch, known.gpus, environ)
-        command = [sys.executable, "-m", "elasticqa.train", *rest]
         for name in PROMISED:
             environ.pop(name, None)
+        options = []
         if launch is not None:
             options = [*torchrun_options(launch, environ), f"--local-addr={own_address(launch, environ)}"]
             environ.update(zip(PROMISED, map(str, (launch.min_nodes, launch.nproc_per_node)), strict=True))
-            command[2:3] = ["elasticqa.agent", *options, "-m", "elasticqa.train"]
     except (ConfigError, DataError, HomeError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
         return exits.BAD_REQUEST
-    return _become(command, environ, launch.nproc_per_node if launch else 1)
+    if launch is None:
+        return _train(rest, environ)
+    command = [sys.executable, "-m", "elasticqa.agent", *options, "-m", "elasticqa.train", *rest]
+    return _become(command, environ, launch.nproc_per_node)
 
 
 def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, environ: Mapping[str, str]) -> None:
@@ -223,11 +218,22 @@ def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, enviro
         raise refusal
 
 
+def _train(argv: Sequence[str], environ: dict[str, str]) -> int:
+    """Train in this process, which has imported half of what that takes, and return its exit status."""
+    complete(environ, 1)
+    enter(environ)
+    try:
+        status: int = importlib.import_module("elasticqa.train").main(argv)
+    except BrokenPipeError:
+        # A command that prints has done its work when nobody reads any more; a run that ends here has failed.
+        traceback.print_exc()
+        return exits.FAILED
+    return status
+
+
 def _become(command: list[str], environ: dict[str, str], num_processes: int) -> NoReturn:
     """Replace this process by the command, whose processes share the CPUs of this node."""
-    # A returning agent must find the store where the new round says it is: torch 2.13 does not tell it the new place.
-    environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // num_processes)))
+    complete(environ, num_processes)
     sys.stdout.flush()
     os.execve(command[0], command, environ)
 

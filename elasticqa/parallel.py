@@ -7,7 +7,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from elasticqa.config import Parallel, Precision
-from elasticqa.errors import ConfigError
 from elasticqa.model import encoder_layers
 from elasticqa.shards import local_part
 from elasticqa.topology import Topology
@@ -17,21 +16,6 @@ DTYPES: dict[Precision, torch.dtype] = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-
-
-def check_parallel(parallel: Parallel, world_size: int, *, is_distributed: bool) -> None:
-    """Refuse a strategy that does not fit how the processes are started.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    if parallel == "none" and world_size > 1:
-        raise ConfigError(
-            f"parallel='none' cannot use world_size={world_size}: it is one process; "
-            "use the component ddp or fsdp, or --parallel ddp"
-        )
-    if parallel == "fsdp" and not is_distributed:
-        raise ConfigError("parallel='fsdp' needs a process group: start it with the component fsdp or with torchrun")
 
 
 def wrap(

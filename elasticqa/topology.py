@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import torch
 import torch.distributed as dist
 
-from elasticqa.config import Precision
+from elasticqa.config import Parallel, Precision
 from elasticqa.errors import CheckpointError, ConfigError
 
 T = TypeVar("T")
@@ -186,6 +186,21 @@ def _count(environ: Mapping[str, str], name: str, least: int) -> int:
     if not (text.isascii() and text.isdigit() and int(text) >= least):
         raise ConfigError(f"{name}={text!r} in the environment is no count from {least} on: start with torchrun")
     return int(text)
+
+
+def check_parallel(parallel: Parallel, world_size: int, *, is_distributed: bool) -> None:
+    """Refuse a strategy that does not fit how the processes are started.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if parallel == "none" and world_size > 1:
+        raise ConfigError(
+            f"parallel='none' cannot use world_size={world_size}: it is one process; "
+            "use the component ddp or fsdp, or --parallel ddp"
+        )
+    if parallel == "fsdp" and not is_distributed:
+        raise ConfigError("parallel='fsdp' needs a process group: start it with the component fsdp or with torchrun")
 
 
 def resolve_precision(asked: Precision, device: torch.device) -> Precision:

@@ -26,7 +26,6 @@ from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home
 from elasticqa.hub import resolve_model
 from elasticqa.model import QuestionAnswerer, load_model
-from elasticqa.parallel import check_parallel
 from elasticqa.phases import Phases
 from elasticqa.shortage import Shortage, keep
 from elasticqa.signals import AGENT_PID_VARIABLE, EarlyEnd, StopRequest, stop_with_parent
@@ -34,7 +33,7 @@ from elasticqa.stacks import StackFile
 from elasticqa.step_figures import NonFiniteLossError, memory_peaks
 from elasticqa.summary import closing, opening
 from elasticqa.task import Task, load_task
-from elasticqa.topology import Topology, resolve_precision
+from elasticqa.topology import Topology, check_parallel, resolve_precision
 from elasticqa.trainer import Trainer
 from elasticqa.verdict import SILENCE_VARIABLE, one_line, silence_s
 from elasticqa.watch import Watch

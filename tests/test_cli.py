@@ -12,6 +12,15 @@ from elasticqa.cli import COMMANDS, main, usage
 from tests.conftest import REPOSITORY
 
 HEAVY = ("torch", "transformers", "datasets", "sqlalchemy", "fastapi", "plotly", "numpy", "tyro")
+MODEL_CODE = (
+    "elasticqa.model",
+    "elasticqa.train",
+    "sklearn",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "transformers.generation.utils",
+    "transformers.modeling_utils",
+)
 
 
 def run(*argv: str, program: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -29,6 +38,13 @@ def test_help_and_refusals_load_nothing_heavy(argv: list[str]) -> None:
     assert status == (2 if argv == ["no-such-command"] else 0)
     assert "elasticqa.cli" in modules
     assert [name for name in HEAVY if name in modules] == []
+
+
+def test_training_loads_no_model_code_to_check_its_request() -> None:
+    program = "import json, sys; from elasticqa.launch import main; print(json.dumps(sorted(sys.modules)))"
+    modules = json.loads(run(program=program).stdout)
+    assert "elasticqa.launch" in modules
+    assert [name for name in MODEL_CODE if name in modules] == []
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from elasticqa import exits
 from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.launch import Launch, check, main, own_address, own_environment, torchrun_options
+from elasticqa.launch import Launch, check, main, own_address, torchrun_options
 from tests import training
 from tests.conftest import REPOSITORY
 
@@ -108,16 +109,6 @@ def test_options_carry_the_launch_and_every_signal() -> None:
     assert {"SIGTERM", "SIGUSR1"} <= set(signals.partition("=")[2].split(","))
 
 
-def test_local_run_inside_an_allocation_is_a_local_one() -> None:
-    shell = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "PATH": "/bin"}
-    assert own_environment({**shell, "TORCHX_JOB_ID": "local_cwd://torchx/ddp-x"}) == {
-        "PATH": "/bin",
-        "TORCHX_JOB_ID": "local_cwd://torchx/ddp-x",
-    }
-    for environ in (shell, {**shell, "TORCHX_JOB_ID": "slurm://torchx/7"}):
-        assert own_environment(environ) == environ
-
-
 def test_gpus_that_are_not_there_are_refused_before_anything_is_read() -> None:
     with pytest.raises(ConfigError, match=r"gpu=1000 but torch .* sees \d+ on .*does not train on the CPU instead"):
         check(TrainConfig(dataset="/no/such/data"), None, 1000)
@@ -140,38 +131,87 @@ def test_bad_request_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+AGENT = """
+import sys
+from elasticqa.launch import main
+sys.executable = sys.argv[1]
+sys.exit(main(sys.argv[2:]))
+"""
+TRAINER = """
+import json, os, sys, types
+from elasticqa.launch import main
+train = sys.modules["elasticqa.train"] = types.ModuleType("elasticqa.train")
+def tell(argv):
+    print(json.dumps([argv, dict(os.environ)]))
+    if "gone" in argv[-1]:
+        raise BrokenPipeError
+    return 143
+train.main = tell
+sys.executable = "/nothing"
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def request(model: Path, data: Path, *more: str) -> list[str]:
+    return [f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32", "--seed=3", *more]
+
+
+def launched(home: Path, program: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Return a launch of this machine, out of a shell of an allocation and of a trainer."""
+    environ = training.environment(
+        home, TORCHX_JOB_ID="local_cwd://torchx/x", SLURM_JOB_ID="7", ELASTICQA_MIN_NODES="2", KEPT="kept"
+    )
+    environ.pop("OMP_NUM_THREADS")
+    return subprocess.run(
+        [sys.executable, "-c", program, *argv],
+        cwd=REPOSITORY,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=training.TIMEOUT_S,
+        check=False,
+    )
+
+
+def check_environment(seen: dict[str, str], num_processes: int) -> None:
+    assert int(seen["OMP_NUM_THREADS"]) == max(1, len(os.sched_getaffinity(0)) // num_processes)
+    assert seen["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert len(seen["ELASTICQA_RUN_ID"]) == 26
+    assert seen["KEPT"] == "kept"
+    assert "SLURM_JOB_ID" not in seen
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("launch", "module"), [(["--nnodes=1:2", "--nproc-per-node=2"], "elasticqa.agent"), ([], "elasticqa.train")]
-)
-def test_good_request_becomes_the_command_that_trains(
-    launch: list[str], module: str, tiny_model: Path, tiny_squad: Path, tmp_path: Path
+def test_good_request_for_nodes_becomes_the_command_that_trains(
+    tiny_model: Path, tiny_squad: Path, tmp_path: Path
 ) -> None:
     """The interpreter that is executed is a stand-in that tells its arguments and its environment."""
     stand_in = tmp_path / "python"
     code = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
     stand_in.write_text(f"#!{sys.executable}\n{code}\n", encoding="utf-8")
     stand_in.chmod(0o755)
-    flags = [f"--model={tiny_model}", f"--dataset={tiny_squad}", "--max-length=160", "--doc-stride=32", "--seed=3"]
-    start = "import sys; from elasticqa.launch import main; sys.executable = sys.argv[1]; sys.exit(main(sys.argv[2:]))"
-    environ = training.environment(tmp_path / "home", TORCHX_JOB_ID="local_cwd://torchx/x", SLURM_JOB_ID="7")
-    environ.pop("OMP_NUM_THREADS")
-    done = subprocess.run(
-        [sys.executable, "-c", start, str(stand_in), *launch, *flags],
-        cwd=REPOSITORY,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=training.TIMEOUT_S,
-        check=True,
-    )
+    flags = request(tiny_model, tiny_squad)
+    done = launched(tmp_path / "home", AGENT, str(stand_in), "--nnodes=1:2", "--nproc-per-node=2", *flags)
+    assert done.returncode == 0, done.stderr
     arguments, seen = json.loads(done.stdout)
-    assert arguments[:2] == ["-m", module]
-    assert arguments[-len(flags) :] == flags
-    if launch:
-        assert "--nnodes=1:2" in arguments
-        assert arguments[-len(flags) - 2 : -len(flags)] == ["-m", "elasticqa.train"]
-    num_processes = 2 if launch else 1
-    assert int(seen["OMP_NUM_THREADS"]) == max(1, len(os.sched_getaffinity(0)) // num_processes)
-    assert seen["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
-    assert "SLURM_JOB_ID" not in seen
+    assert arguments[:2] == ["-m", "elasticqa.agent"]
+    assert "--nnodes=1:2" in arguments
+    assert arguments[-len(flags) - 2 :] == ["-m", "elasticqa.train", *flags]
+    check_environment(seen, 2)
+    assert seen["ELASTICQA_MIN_NODES"] == "1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "status"), [("kept", 143), ("gone", exits.FAILED)])
+def test_good_request_for_one_process_is_trained_in_it(
+    name: str, status: int, tiny_model: Path, tiny_squad: Path, tmp_path: Path
+) -> None:
+    """The trainer is a stand-in that tells its arguments and its environment; its status counts, and its errors do."""
+    flags = request(tiny_model, tiny_squad, f"--name={name}")
+    done = launched(tmp_path / "home", TRAINER, *flags)
+    assert done.returncode == status, done.stderr
+    assert ("BrokenPipeError" in done.stderr) == (name == "gone")
+    arguments, seen = json.loads(done.stdout)
+    assert arguments == flags
+    check_environment(seen, 1)
+    assert "ELASTICQA_MIN_NODES" not in seen

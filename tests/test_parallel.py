@@ -11,7 +11,7 @@ from elasticqa.batching import pack
 from elasticqa.config import Parallel
 from elasticqa.errors import ConfigError
 from elasticqa.model import encoder_layers, feature_losses, recompute_layers
-from elasticqa.parallel import check_parallel, free_gathered, local_parameter_bytes, set_gradient_sync, wrap
+from elasticqa.parallel import free_gathered, local_parameter_bytes, set_gradient_sync, wrap
 from elasticqa.shards import local_part
 from elasticqa.topology import Topology
 from tests.engines import FEATURES, engine, losses
@@ -64,21 +64,6 @@ def test_one_process_gets_the_bare_model() -> None:
     model = nn.Linear(1, 1)
     assert wrap(model, "none", ALONE, "fp32") is model
     assert wrap(model, "ddp", ALONE, "fp32") is model
-
-
-def refusal(topology: Topology, parallel: Parallel) -> str:
-    try:
-        check_parallel(parallel, topology.world_size, is_distributed=topology.is_distributed)
-    except ConfigError as error:
-        return str(error)
-    return "accepted"
-
-
-@pytest.mark.slow
-def test_strategy_that_does_not_fit_the_processes_is_refused() -> None:
-    assert "parallel='fsdp' needs a process group" in refusal(ALONE, "fsdp")
-    for message in run_on_ranks(2, refusal, "none"):
-        assert "parallel='none' cannot use world_size=2" in message
 
 
 def test_layers_are_the_longest_list() -> None:

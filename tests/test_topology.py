@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from elasticqa.config import Parallel
 from elasticqa.errors import ConfigError
-from elasticqa.topology import Topology, resolve_precision
+from elasticqa.topology import Topology, check_parallel, resolve_precision
 from tests.ranks import run_on_ranks
 
 TORCHRUN = {
@@ -124,6 +125,21 @@ def refused_on_main(topology: Topology) -> str:
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_refusal_of_the_main_rank_is_raised_on_every_rank(world_size: int) -> None:
     assert run_on_ranks(world_size, refused_on_main) == ["refused by rank 0"] * world_size
+
+
+def refusal_of(topology: Topology, parallel: Parallel) -> str:
+    try:
+        check_parallel(parallel, topology.world_size, is_distributed=topology.is_distributed)
+    except ConfigError as error:
+        return str(error)
+    return "accepted"
+
+
+@pytest.mark.slow
+def test_strategy_that_does_not_fit_the_processes_is_refused() -> None:
+    assert "parallel='fsdp' needs a process group" in refusal_of(Topology.from_env({}), "fsdp")
+    for message in run_on_ranks(2, refusal_of, "none"):
+        assert "parallel='none' cannot use world_size=2" in message
 
 
 def test_cpu_computes_in_fp32_unless_told_bf16() -> None:
