@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from elasticqa.attention import has_flash
 from elasticqa.config import Precision, TrainConfig
@@ -18,6 +19,9 @@ from elasticqa.topology import Topology
 WORTHWHILE_STEPS = 500
 """Steps from which on compiling, some tens of seconds without a warm cache, is paid back."""
 
+
+_OF_TORCH, _OF_TRITON = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
+"""Variables: neither takes the place of its cache from anywhere else."""
 
 _SMALL_SHARE = 0.1
 """Of a GPU's memory: gathered weights that take less may stay from the forward to the backward pass."""
@@ -135,15 +139,21 @@ def _check_kernels(config: TrainConfig, *, has_kernels: bool, is_resharded: bool
         raise ConfigError(f"kernels=True does not fit {obstacle}; use --kernels False, or change that")
 
 
-def compile_layers(model: nn.Module, cache: Path) -> None:
-    """Compile each encoder layer in place; all share one piece of code.
+def keep_compiled(cache: Path) -> None:
+    """Let compiled code be kept where the next start finds it, unless the environment names another place.
 
     Args:
-        model: bare or wrapped.
-        cache: directory in which the next start finds the compiled code.
+        cache: directory of the home for what can be made again.
     """
-    # torch.compile reads the place of its cache from the environment only.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(cache))
+    # torch writes its own default, which may not outlast a job, into the environment when parts of it are imported.
+    if os.environ.get(_OF_TORCH) == os.fspath(Path(default_cache_dir()).absolute()):
+        del os.environ[_OF_TORCH]
+    os.environ.setdefault(_OF_TORCH, os.fspath(cache / "compiled"))
+    os.environ.setdefault(_OF_TRITON, os.fspath(cache / "triton"))
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Compile each encoder layer of a model, bare or wrapped, in place; all share one piece of code."""
     # Its cuts at DDP's buckets are for whole models; a layer is smaller than they are meant for.
     torch._dynamo.config.optimize_ddp = False
     for layer in encoder_layers(model):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from elasticqa.acceleration import accelerate, check_equal, compile_layers
+from elasticqa.acceleration import accelerate, check_equal, compile_layers, keep_compiled
 from elasticqa.attempt import Attempt
 from elasticqa.batching import StepPlanner
 from elasticqa.capture import CapturedEngine
@@ -118,13 +118,15 @@ def build_engine(
     precision = resolve_precision(config.precision, topology.device)
     acceleration = accelerate(config, topology, answerer, precision, plan.num_steps)
     check_equal(topology, precision, acceleration)
+    if topology.device.type == "cuda" or acceleration.is_compiled:
+        keep_compiled(home() / "cache")
     if acceleration.is_captured:
         # A capture needs a stream of its own. Here it is the stream of everything from the wrapping on: DDP's hooks
         # stay on the stream that they were made on.
         stack.enter_context(torch.cuda.stream(torch.cuda.Stream(topology.device)))
     model = wrap(answerer, config.parallel, topology, precision, is_resharded=acceleration.is_resharded)
     if acceleration.is_compiled:
-        compile_layers(model, home() / "cache" / "compiled")
+        compile_layers(model)
     if acceleration.is_fused:
         fuse(model, DTYPES[precision], is_sharded=is_sharded(model))
     optimizer = build_optimizer(model, config)

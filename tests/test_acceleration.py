@@ -1,5 +1,8 @@
 """Which shortcuts a run takes; what needs a GPU is in tests/gpu."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from elasticqa.acceleration import Acceleration, accelerate, check_equal, compil
 from elasticqa.config import TrainConfig
 from elasticqa.errors import ConfigError
 from elasticqa.topology import Topology
+from tests.conftest import REPOSITORY
 from tests.ranks import run_on_ranks
 from tests.test_model import tiny
 
@@ -75,9 +79,33 @@ def test_ranks_that_would_not_compute_alike_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method.:DeprecationWarning")
-def test_compiled_layers_keep_the_names_of_their_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+def test_compiled_layers_keep_the_names_of_their_weights() -> None:
     model: nn.Module = tiny("bert", "packed")
     names = list(model.state_dict())
-    compile_layers(model, tmp_path)
+    compile_layers(model)
     assert list(model.state_dict()) == names
+
+
+@pytest.mark.parametrize("said", [None, "/somewhere/else"])
+def test_compiled_code_is_kept_in_the_home_though_torch_has_a_default(said: str | None, tmp_path: Path) -> None:
+    program = (
+        "import os, sys, torch._dynamo, torch._inductor.codecache; from pathlib import Path\n"
+        "from torch._inductor.runtime.cache_dir_utils import cache_dir\n"
+        "from elasticqa.acceleration import keep_compiled\n"
+        "cache_dir(); keep_compiled(Path(sys.argv[1]))\n"
+        "print(cache_dir(), os.environ['TRITON_CACHE_DIR'])"
+    )
+    names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    environ = {name: value for name, value in os.environ.items() if name not in names}
+    environ |= {name: os.fspath(tmp_path / said[1:]) for name in names} if said else {}
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path],
+        cwd=REPOSITORY,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    expected = [tmp_path / said[1:]] * 2 if said else [tmp_path / "compiled", tmp_path / "triton"]
+    assert done.stdout.split() == [os.fspath(path) for path in expected]
