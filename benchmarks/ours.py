@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "elasticqa_captured": {"compile": False, "kernels": False},
     "elasticqa_compiled": {"kernels": False},
     "elasticqa_fp16_sdpa": {"attention": "sdpa", "precision": "fp16"},
+    "elasticqa_fp16_sdpa_captured": {"attention": "sdpa", "precision": "fp16", "cuda_graphs": True},
     "elasticqa_ddp": {"parallel": "ddp"},
     "elasticqa_fsdp": {"parallel": "fsdp"},
 }

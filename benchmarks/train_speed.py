@@ -11,6 +11,7 @@ DEFAULT = (
     "elasticqa_captured",
     "elasticqa_eager",
     "elasticqa_fp16_sdpa",
+    "elasticqa_fp16_sdpa_captured",
     "hf_fp32",
     "hf_tf32",
     "hf_bf16",
