@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,19 +58,19 @@ class Attempt:
         return size if self.shortage is None else min(size, max(1, self.shortage.micro_batch_size))
 
 
-def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digest: str | None = None) -> Attempt:
+def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digests: Mapping[str, str]) -> Attempt:
     """Claim an attempt and write its first line; every rank must call this.
 
     Args:
         config: as asked for.
         topology: of this attempt.
         stack: closes journals and samplers and gives the run free when it unwinds.
-        digest: of the content of the training data, which must be that of the run.
+        digests: of the content of `dataset` and `model`, which must be those of the run; those of rank 0 count.
 
     Raises:
         ConfigError: the run cannot go on with this config, or somebody works for it, or it failed for good.
     """
-    config, choice, number, shortage = topology.on_main(lambda: _claim(config, topology, stack, digest))
+    config, choice, number, shortage = topology.on_main(lambda: _claim(config, topology, stack, digests))
     directory = choice.directory
     started_at = psutil.Process().create_time()
     fed_log = FedLog(directory, number, topology.rank)
@@ -95,9 +96,9 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digest: str
 
 
 def _claim(
-    config: TrainConfig, topology: Topology, stack: ExitStack, digest: str | None
+    config: TrainConfig, topology: Topology, stack: ExitStack, digests: Mapping[str, str]
 ) -> tuple[TrainConfig, RunChoice, int, Shortage | None]:
-    choice = choose_run(config, runs_dir(), digest=digest)
+    choice = choose_run(config, runs_dir(), digests=digests)
     config = config.fixed(topology.world_size) if choice.is_new else fixed_by(first_line(choice.directory), config)
     config.size_for(topology.world_size)
     try:

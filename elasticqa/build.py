@@ -187,26 +187,40 @@ def restore(trainer: Trainer, attempt: Attempt) -> str | None:
 
 
 def plan_profile(trainer: Trainer, attempt: Attempt) -> None:
-    """Give the trainer the profiler that its config asks for: on rank 0, for the steps that are left.
+    """Give the trainer the profiler that its config asks for: on rank 0, for one stretch of the run's steps.
 
-    A stretch that a dead attempt has begun is begun anew, for its trace is lost; one that is written is not repeated.
+    One of which no trace was written goes on from the step that the attempt begins at.
     """
-    steps_left = trainer.plan.num_steps - trainer.step
-    if trainer.config.profile and trainer.topology.is_main and steps_left and not trainer.is_profiled:
+    is_wanted = trainer.config.profile and trainer.topology.is_main and not trainer.is_profiled
+    if is_wanted and trainer.step < trainer.plan.num_steps:
         trainer.profiler = StepProfiler(
             attempt.directory,
             attempt=attempt.number,
             rank=trainer.topology.rank,
             step=trainer.step,
-            num_steps=steps_left,
+            num_steps=trainer.plan.num_steps,
             device_type=trainer.topology.device.type,
         )
 
 
 def setup_facts(
-    trainer: Trainer, task: Task, answerer: QuestionAnswerer, attempt: Attempt, resumed_from: str | None
+    trainer: Trainer,
+    task: Task,
+    answerer: QuestionAnswerer,
+    attempt: Attempt,
+    resumed_from: str | None,
+    model_digest: str | None,
 ) -> dict[str, Any]:
-    """Return the journal's `setup` line."""
+    """Return the journal's `setup` line.
+
+    Args:
+        trainer: restored.
+        task: of the run.
+        answerer: the model, wrapped or not.
+        attempt: this one.
+        resumed_from: checkpoint, below the run directory.
+        model_digest: of the model's files; of the trainer's rank 0, which alone writes.
+    """
     acceleration = accelerate(
         trainer.config, trainer.topology, answerer, trainer.engine.precision, trainer.plan.num_steps
     )
@@ -214,6 +228,7 @@ def setup_facts(
         "dataset": task.facts,
         "model": {
             "name": trainer.config.model,
+            "digest": model_digest,
             "model_type": answerer.spec.model_type,
             "num_parameters": answerer.num_parameters,
             "flops_per_token": answerer.flops_per_token,

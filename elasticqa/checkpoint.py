@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.optim import Optimizer
 
 from elasticqa.errors import CheckpointError
-from elasticqa.manifest import Manifest, checkpoint_directories, directory_name, read_manifest
+from elasticqa.manifest import Manifest, amend_manifest, checkpoint_directories, directory_name, read_manifest
 from elasticqa.retention import note_best, put_back_replaced, set_aside
 from elasticqa.saving import Committed, Saving, Writer, cause_of
 from elasticqa.staging import Staging, state_of
@@ -96,6 +96,12 @@ class Checkpointer:
         saving.outcome = self._executor.submit(self._writer.write, saving, state, on_commit)
         self._saving = saving
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the save on its way is known here to have failed; other ranks may know it a little later."""
+        outcome = None if self._saving is None else self._saving.outcome
+        return outcome is not None and outcome.done() and outcome.result() is not None
+
     def finish(self) -> None:
         """Return once no save is on its way; every rank must call this.
 
@@ -136,6 +142,19 @@ class Checkpointer:
     def keep_best(self, step: int, f1: float) -> bool:
         """Keep a committed checkpoint while no other one has a higher F1, in percent; only rank 0 does, and says so."""
         return self._topology.is_main and note_best(self._directory, step, f1)
+
+    def amend(self, step: int, progress: Mapping[str, Any]) -> None:
+        """Put what an evaluation has found into the progress of a committed checkpoint; only rank 0 does.
+
+        Where it cannot be written, a warning says so, and a run that goes on from there evaluates once more.
+        """
+        path = self._directory / directory_name(step)
+        if not self._topology.is_main or not path.is_dir():
+            return
+        try:
+            amend_manifest(path, progress)
+        except (CheckpointError, OSError) as error:
+            logger.warning("checkpoint %s cannot be told of its evaluation: %s", path, error)
 
     def newest_whole(self) -> tuple[Path, Manifest] | None:
         """Return the newest checkpoint that matches its manifest; every rank must call this.

@@ -27,6 +27,14 @@ HARMLESS_FIELDS = frozenset(
 )
 """Fields that may change on resume: they do not alter what is learned from which features."""
 
+MANNER_FIELDS = frozenset(
+    {"recipe", "parallel", "precision", "attention", "activation_checkpointing", "micro_batch_size"}
+)
+"""Fields that may change where the run to go on with is named: they alter how the same is computed, and how fast.
+
+A start that names no run begins one of its own instead, so that two strategies are compared and not mixed.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -147,8 +155,10 @@ class TrainConfig:
             )
         return size
 
-    def differences(self, recorded: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Return the harmful fields that differ from a recorded config, each as (recorded, asked).
+    def differences(
+        self, recorded: dict[str, Any], may_change: frozenset[str] = HARMLESS_FIELDS
+    ) -> dict[str, tuple[Any, Any]]:
+        """Return the fields that differ from a recorded config and may not change, each as (recorded, asked).
 
         >>> TrainConfig().differences(TrainConfig(seed=1, name="x").to_dict())
         {'seed': (1, 42)}
@@ -156,7 +166,7 @@ class TrainConfig:
         return {
             field.name: (recorded.get(field.name), getattr(self, field.name))
             for field in fields(self)
-            if field.name not in HARMLESS_FIELDS and recorded.get(field.name) != getattr(self, field.name)
+            if field.name not in may_change and recorded.get(field.name) != getattr(self, field.name)
         }
 
 

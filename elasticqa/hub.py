@@ -4,6 +4,7 @@ Without a network the hub's own client retries for most of a minute, so the hub 
 first.
 """
 
+import hashlib
 import http.client
 import importlib.util
 import queue
@@ -125,6 +126,22 @@ def _missing(folder: Path) -> str | None:
         if not any(True for pattern in patterns for _ in folder.glob(pattern)):
             return f"{name} ({' or '.join(patterns)})"
     return None
+
+
+def model_digest(name_or_path: str) -> str | None:
+    """Return the SHA-256, in hex, of what a model's directory says that a run depends on; None for one not here.
+
+    That is its configuration, weights and vocabulary, by name and content.
+    """
+    location = resolve_model(name_or_path)
+    if isinstance(location, str):
+        return None
+    digest = hashlib.sha256()
+    patterns = ("config.json", *_WEIGHTS, *_VOCABULARIES)
+    for path in sorted({path for pattern in patterns for path in location.glob(pattern)}):
+        with path.open("rb") as file:
+            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def load_tokenizer(name_or_path: str, hub: Hub | None = None) -> PreTrainedTokenizerBase:

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from elasticqa.errors import CheckpointError
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
-_CHUNK_BYTES = 1 << 22
 _NAME = re.compile(r"step-(\d{8,})")
 _FILE = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
@@ -68,10 +67,27 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     for file in sorted(path.iterdir()):
         if file.name not in manifest.files:
             manifest.files.update(describe(path, glob.escape(file.name)))
-    content = {"format_version": FORMAT_VERSION, **vars(manifest)}
-    text = json.dumps({**content, "digest": _digest_of(content)}, indent=1, allow_nan=False)
-    write_durably(path / MANIFEST, text + "\n")
+    write_durably(path / MANIFEST, _text_of(manifest))
     sync(path)
+
+
+def amend_manifest(path: Path, progress: Mapping[str, Any]) -> None:
+    """Put what was found out later into the progress of a whole checkpoint, which is whole at every moment.
+
+    Raises:
+        CheckpointError: its manifest is not as it was written.
+        OSError: the manifest cannot be written; the one before stays.
+    """
+    manifest = read_manifest(path, verify=False)
+    partial = path / f".{MANIFEST}.partial"
+    write_durably(partial, _text_of(replace(manifest, progress={**manifest.progress, **progress})))
+    partial.rename(path / MANIFEST)
+    sync(path)
+
+
+def _text_of(manifest: Manifest) -> str:
+    content = {"format_version": FORMAT_VERSION, **vars(manifest)}
+    return json.dumps({**content, "digest": _digest_of(content)}, indent=1, allow_nan=False) + "\n"
 
 
 def read_manifest(path: Path, *, verify: bool) -> Manifest:
@@ -148,11 +164,8 @@ def _is_as_written(file: Path, size: int, digest: str) -> bool:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_durably(path: Path, text: str) -> None:

@@ -15,6 +15,8 @@ from elasticqa.trace.summary import summarize
 
 WAIT_STEPS = 2
 WARMUP_STEPS = 100
+LEAST_WARMUP_STEPS = 10
+"""Of a later attempt: allocator, autotuning and caches settle in them."""
 ACTIVE_STEPS = 10
 
 _TABLE_ROWS = 50
@@ -47,24 +49,33 @@ class ProfilePlan:
         return ProfilerAction.RECORD if step < self.num_steps - 1 else ProfilerAction.RECORD_AND_SAVE
 
 
-def profile_plan(num_steps: int) -> ProfilePlan:
-    """Return wait=2, warmup=100, active=10, made to fit into ``num_steps``.
+def profile_plan(num_steps: int, step: int = 0) -> ProfilePlan:
+    """Return wait=2, warmup=100, active=10 for a run, or what keeps to the same active steps from ``step`` on.
 
-    Where 112 steps are not left, warm-up shrinks first, down to one step; then the active steps, down to one; then
-    the wait; and of a single step nothing is left but itself.
+    An attempt that begins too late for these takes a warm-up of 10. Where the steps left are not enough, warm-up
+    shrinks first, down to one step; then the active steps, down to one; then the wait; and of a single step nothing
+    is left but itself.
 
-    >>> profile_plan(500), profile_plan(40), profile_plan(6)
-    (ProfilePlan(wait=2, warmup=100, active=10), ProfilePlan(wait=2, warmup=28, active=10), ProfilePlan(wait=2, \
-warmup=1, active=3))
+    Args:
+        num_steps: of the run.
+        step: optimizer steps done before.
+
+    >>> profile_plan(500), profile_plan(500, 60), profile_plan(500, 200)
+    (ProfilePlan(wait=2, warmup=100, active=10), ProfilePlan(wait=2, warmup=40, active=10), ProfilePlan(wait=2, \
+warmup=10, active=10))
+    >>> profile_plan(40), profile_plan(6)
+    (ProfilePlan(wait=2, warmup=28, active=10), ProfilePlan(wait=2, warmup=1, active=3))
 
     Raises:
         ValueError: no step is left.
     """
-    if num_steps < 1:
-        raise ValueError(f"num_steps={num_steps} leaves nothing to profile: at least one step must be left")
-    active = min(ACTIVE_STEPS, max(1, num_steps - WAIT_STEPS - 1))
-    before = num_steps - active
-    warmup = min(WARMUP_STEPS, max(before - WAIT_STEPS, min(before, 1)))
+    left = num_steps - step
+    if left < 1:
+        raise ValueError(f"step={step} of num_steps={num_steps} leaves nothing to profile: a step must be left")
+    active = min(ACTIVE_STEPS, max(1, left - WAIT_STEPS - 1))
+    before = left - active
+    wanted = max(LEAST_WARMUP_STEPS, WARMUP_STEPS - step)
+    warmup = min(wanted, max(before - WAIT_STEPS, min(before, 1)))
     return ProfilePlan(min(WAIT_STEPS, before - warmup), warmup, active)
 
 
@@ -83,10 +94,10 @@ class StepProfiler:
             attempt: number of the attempt.
             rank: of this process.
             step: optimizer steps done before the stretch.
-            num_steps: steps left to the end of training.
+            num_steps: of the run.
             device_type: ``cuda`` or ``cpu``.
         """
-        self.plan = profile_plan(num_steps)
+        self.plan = profile_plan(num_steps, step)
         self._step = step
         self._rank = rank
         self._run_dir = run_dir

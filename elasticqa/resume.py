@@ -5,19 +5,21 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from db.home import RUN_ID_PATTERN
-from elasticqa.config import HARMLESS_FIELDS, TrainConfig
+from elasticqa.config import HARMLESS_FIELDS, MANNER_FIELDS, TrainConfig
 from elasticqa.errors import CheckpointError, ConfigError, shown
 from elasticqa.home import find_run, new_run_id
 from elasticqa.manifest import read_manifest, step_of
-from elasticqa.run_journal import attempt_line, digest_of, first_line, is_finished, journals_of, line_of, setup_of
+from elasticqa.run_journal import attempt_line, digests_of, first_line, is_finished, journals_of, line_of, setup_of
 from elasticqa.run_lock import hold
 
 logger = logging.getLogger(__name__)
 
 RUN_ID_VARIABLE = "ELASTICQA_RUN_ID"
+_CONTENTS = {"dataset": "training data", "model": "model"}
 
 
 @dataclass(frozen=True)
@@ -36,19 +38,22 @@ class RunChoice:
 
 
 def choose_run(
-    config: TrainConfig, runs_dir: Path, environ: Mapping[str, str] = os.environ, digest: str | None = None
+    config: TrainConfig,
+    runs_dir: Path,
+    environ: Mapping[str, str] = os.environ,
+    digests: Mapping[str, str] = MappingProxyType({}),
 ) -> RunChoice:
     """Return the run to work for.
 
     In this order: the run, or the checkpoint of a run, that ``resume`` names; the run of ``ELASTICQA_RUN_ID`` if it has
-    begun (a requeue or a restart); with ``auto``, the newest unfinished run of the same config and data that nobody
-    works for; else a new run.
+    begun (a requeue or a restart); with ``auto``, the newest unfinished run of the same config, data and model that
+    nobody works for; else a new run.
 
     Args:
         config: as asked for.
         runs_dir: one directory a run.
         environ: for the variable.
-        digest: of the content of the training data; None where it is not compared.
+        digests: of the content of `dataset` and `model`; what is absent is not compared.
 
     Raises:
         ConfigError: what is named does not exist, is finished, or learns something else; or the variable is no run id.
@@ -61,18 +66,18 @@ def choose_run(
         )
     proposed = runs_dir / run_id
     if config.resume not in ("auto", "none"):
-        return _named_run(config, runs_dir, digest)
+        return _named_run(config, runs_dir, digests)
     if first_line(proposed) is not None:
-        _refuse_differences(config, proposed, digest)
+        _refuse_differences(config, proposed, digests)
         return RunChoice(proposed, is_new=False)
     if config.resume == "auto":
         for directory in sorted(runs_dir.glob("*"), reverse=True):
-            if RUN_ID_PATTERN.fullmatch(directory.name) and _is_unfinished(config, directory, digest):
+            if RUN_ID_PATTERN.fullmatch(directory.name) and _is_unfinished(config, directory, digests):
                 return RunChoice(directory, is_new=False)
     return RunChoice(proposed, is_new=True)
 
 
-def _named_run(config: TrainConfig, runs_dir: Path, digest: str | None) -> RunChoice:
+def _named_run(config: TrainConfig, runs_dir: Path, digests: Mapping[str, str]) -> RunChoice:
     for path in (Path(config.resume).absolute(), *_of_id(config.resume, runs_dir)):
         checkpoint = path.resolve() if step_of(path) >= 0 and path.is_dir() else None
         directory = path.resolve() if checkpoint is None else checkpoint.parent.parent
@@ -84,7 +89,7 @@ def _named_run(config: TrainConfig, runs_dir: Path, digest: str | None) -> RunCh
             "directory (with journal/ in it) or one checkpoint of a run (RUN/checkpoints/step-...); `elasticqa runs` "
             "and `elasticqa checkpoints RUN` list what there is"
         )
-    _refuse_differences(config, directory, digest)
+    _refuse_differences(config, directory, digests)
     if checkpoint is not None and not _has_gone_back(directory, config.resume):
         try:
             read_manifest(checkpoint, verify=True)
@@ -128,21 +133,22 @@ def _has_gone_back(directory: Path, resume: str) -> bool:
     return False
 
 
-def _refuse_differences(config: TrainConfig, directory: Path, digest: str | None) -> None:
-    differences = _differences(config, directory, digest)
+def _refuse_differences(config: TrainConfig, directory: Path, digests: Mapping[str, str]) -> None:
+    may_change = HARMLESS_FIELDS | MANNER_FIELDS
+    differences = _differences(config, directory, digests, may_change)
     if differences:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
         raise ConfigError(
             f"run {directory.name} cannot go on with another config: {listed}; give it the old values, or --resume "
-            f"none for a new run (only {', '.join(sorted(HARMLESS_FIELDS))} may change)"
+            f"none for a new run (only {', '.join(sorted(may_change))} may change)"
         )
 
 
-def _is_unfinished(config: TrainConfig, directory: Path, digest: str | None) -> bool:
+def _is_unfinished(config: TrainConfig, directory: Path, digests: Mapping[str, str]) -> bool:
     line = first_line(directory)
-    if line is None or line.get("provenance") != "measured" or _differences(config, directory, digest):
+    if line is None or line.get("provenance") != "measured":
         return False
-    if is_finished(directory):
+    if _differences(config, directory, digests, HARMLESS_FIELDS) or is_finished(directory):
         return False
     try:
         with hold(directory) as is_mine:
@@ -157,12 +163,20 @@ def _is_unfinished(config: TrainConfig, directory: Path, digest: str | None) -> 
         return False
 
 
-def _differences(config: TrainConfig, directory: Path, digest: str | None) -> dict[str, tuple[Any, Any]]:
+def _differences(
+    config: TrainConfig, directory: Path, digests: Mapping[str, str], may_change: frozenset[str]
+) -> dict[str, tuple[Any, Any]]:
     line = first_line(directory)
     recorded = (line or {}).get("config")
-    found = fixed_by(line, config).differences(recorded if isinstance(recorded, dict) else {})
-    before = None if found or digest is None else digest_of(directory)
-    return found if before in (None, digest) else {"content of the training data (SHA-256)": (before, digest)}
+    found = fixed_by(line, config).differences(recorded if isinstance(recorded, dict) else {}, may_change)
+    if found:
+        return found
+    before = digests_of(directory)
+    return {
+        f"content of the {_CONTENTS[kind]} (SHA-256)": (before[kind], digest)
+        for kind, digest in digests.items()
+        if before.get(kind, digest) != digest
+    }
 
 
 def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
@@ -174,7 +188,7 @@ def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[st
     now = config.to_dict()
     return {
         name: (recorded[name], now[name])
-        for name in sorted(HARMLESS_FIELDS - {"resume"})
+        for name in sorted((HARMLESS_FIELDS | MANNER_FIELDS) - {"resume"})
         if name in recorded and recorded[name] != now[name]
     }
 

@@ -45,12 +45,12 @@ def setup_of(path: Path) -> dict[str, Any] | None:
     return next((line for line in lines if line is not None and line.get("kind") == "setup"), None)
 
 
-def digest_of(directory: Path) -> str | None:
-    """Return the digest of the data that a run was trained on, or None if it has not come so far."""
+def digests_of(directory: Path) -> dict[str, str]:
+    """Return what a run says of the content of its `dataset` and its `model`, as far as it has come."""
     setup = next(filter(None, map(setup_of, journals_of(directory))), {})
-    dataset = setup.get("dataset")
-    digest = dataset.get("digest") if isinstance(dataset, dict) else None
-    return digest if isinstance(digest, str) else None
+    objects = {kind: setup.get(kind) for kind in ("dataset", "model")}
+    digests = {kind: value.get("digest") for kind, value in objects.items() if isinstance(value, dict)}
+    return {kind: digest for kind, digest in digests.items() if isinstance(digest, str)}
 
 
 def last_end(directory: Path) -> dict[str, Any] | None:

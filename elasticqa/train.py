@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from elasticqa.errors import CheckpointError, ConfigError, DataError, DoesNotFit
 from elasticqa.export import save_pretrained
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home
-from elasticqa.hub import resolve_model
+from elasticqa.hub import model_digest, resolve_model
 from elasticqa.model import QuestionAnswerer, load_model
 from elasticqa.phases import Phases
 from elasticqa.shortage import Shortage, keep
@@ -112,9 +113,9 @@ def run(
 
     Nothing is written before data and model are known to be good.
     """
-    task, bare, answerer = _load(config, topology, phases)
+    task, bare, answerer, digests = _load(config, topology, phases)
     with ExitStack() as stack:
-        attempt = begin(config, topology, stack, task.facts["digest"])
+        attempt = begin(config, topology, stack, digests)
         stacks = StackFile(attempt.directory, attempt.number, topology.rank)
         stack.callback(stacks.close)
         aftermath.attempt, aftermath.stacks = attempt, stacks
@@ -123,7 +124,8 @@ def run(
         phases.end("claim")
         try:
             trainer = build_trainer(topology, task=task, answerer=answerer, attempt=attempt, stop=stop, stack=stack)
-            setup = setup_facts(trainer, task, answerer, attempt, resumed_from=restore(trainer, attempt))
+            resumed_from = restore(trainer, attempt)
+            setup = setup_facts(trainer, task, answerer, attempt, resumed_from, digests.get("model"))
             plan_profile(trainer, attempt)
             phases.end("build")
             trainer.recorder.write("setup", setup | {"phases": phases.take()})
@@ -154,17 +156,28 @@ def run(
     return 0 if trainer.stopped_by is None else exits.STOPPED
 
 
-def _load(config: TrainConfig, topology: Topology, phases: Phases) -> tuple[Task, PreTrainedModel, QuestionAnswerer]:
-    """Return data and model, the model also as transformers gave it; the config has been found to fit both."""
+def _load(
+    config: TrainConfig, topology: Topology, phases: Phases
+) -> tuple[Task, PreTrainedModel, QuestionAnswerer, dict[str, str]]:
+    """Return data and model, the model also as transformers gave it, and the digests of both on rank 0.
+
+    The config has been found to fit both.
+    """
     check_parallel(config.parallel, topology.world_size, is_distributed=topology.is_distributed)
     resolve_precision(config.precision, topology.device)
-    task = load_task(config, home())
-    batch_plan(config, len(task.train), topology.world_size)
-    phases.end("features")
-    bare, spec = load_model(resolve_model(config.model), config)
-    answerer = QuestionAnswerer(bare, spec)
+    with ThreadPoolExecutor(1, "digest") as beside:
+        of_model = beside.submit(model_digest, config.model) if topology.is_main else None
+        task = load_task(config, home())
+        batch_plan(config, len(task.train), topology.world_size)
+        phases.end("features")
+        bare, spec = load_model(resolve_model(config.model), config)
+        answerer = QuestionAnswerer(bare, spec)
+    digests = {"dataset": task.facts["digest"]}
+    # A model that has just come from the hub is on this machine now.
+    if of_model is not None and (digest := of_model.result() or model_digest(config.model)):
+        digests["model"] = digest
     phases.end("model")
-    return task, bare, answerer
+    return task, bare, answerer, digests
 
 
 def _reason(error: BaseException, topology: Topology, watch: Watch) -> str:

@@ -54,6 +54,8 @@ class Trainer:
     began_at: float = field(default_factory=time.time)
     """Unix seconds when this attempt began."""
     restored_wall_clock_s: float = 0.0
+    evaluated_step: int | None = None
+    """That was evaluated last."""
     is_profiled: bool = False
     """A trace of this run has been written."""
     stopped_by: Signals | None = None
@@ -86,7 +88,7 @@ class Trainer:
         self._start_profiler()
         self.figures.restart_clock()
         self.first_pass_time_s = time.perf_counter() - began
-        if self.step == 0 and self.config.eval_before:
+        if self._is_evaluation_owed():
             self._evaluate()
         while self.step < self.plan.num_steps and not self.figures.is_stop_agreed:
             self._train_step()
@@ -120,6 +122,7 @@ class Trainer:
             "train_time_s": self.figures.train_time_s,
             "wall_clock_s": self.restored_wall_clock_s + time.time() - self.began_at,
             "best_f1": self.best_f1,
+            "evaluated_step": self.evaluated_step,
             "is_profiled": self.is_profiled,
             "last_losses": list(self.figures.last_losses),
         }
@@ -130,6 +133,7 @@ class Trainer:
         self.figures.train_time_s = self.restored_train_time_s = progress["train_time_s"]
         self.restored_wall_clock_s = progress["wall_clock_s"]
         self.best_f1 = progress["best_f1"]
+        self.evaluated_step = progress.get("evaluated_step")
         self.is_profiled = progress["is_profiled"]
         self.figures.last_losses.extend(progress["last_losses"])
 
@@ -137,6 +141,12 @@ class Trainer:
         """Whether what is done every so many steps is due; the grace period before an end is not for it."""
         is_on_the_way = self.step < self.plan.num_steps and not self.figures.is_stop_agreed
         return every is not None and self.step % every == 0 and is_on_the_way
+
+    def _is_evaluation_owed(self) -> bool:
+        """Whether the step to begin with is to be evaluated still: an attempt may end between save and evaluation."""
+        if self.step == 0:
+            return self.config.eval_before
+        return self._is_due(self.config.eval_every_steps) and self.evaluated_step != self.step
 
     def _train_step(self) -> None:
         """Run one step; its figures stay on the device."""
@@ -156,7 +166,9 @@ class Trainer:
 
     def _run(self, learning_rate: float) -> tuple[StepPlan, StepOutput]:
         """Run a step, with micro-batches of half the size as often as one does not fit; features stay the same."""
-        wants_stop = self.stop.received is not None or self.recorder.is_gone
+        # All ranks stop at one step then, and the save there raises what the one before met.
+        is_lost = self.recorder.is_gone or self.checkpointer.has_failed
+        wants_stop = self.stop.received is not None or is_lost
         while True:
             plan = self.planner.step_plan(self.step)
             try:
@@ -212,12 +224,16 @@ class Trainer:
         # An evaluation that fails must not cost the steps before it.
         self.checkpointer.finish()
         evaluation = self.evaluate(self.engine.model, self.step)
+        self.evaluated_step = self.step
         self.engine.model.train()
         free_gathered(self.engine.model)
         if evaluation is not None:
             self.recorder.evaluation(evaluation)
-            self.checkpointer.keep_best(self.step, evaluation.f1)
             self.best_f1 = max(evaluation.f1, self.best_f1 or 0.0)
+            self.checkpointer.keep_best(self.step, evaluation.f1)
+            # Before the checkpoint says that there is an evaluation of it.
+            self.recorder.flush()
+            self.checkpointer.amend(self.step, {"best_f1": self.best_f1, "evaluated_step": self.step})
         self.figures.restart_clock()
 
     def _save(self, reason: str) -> None:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
-from elasticqa.profiling import NoProfiler, ProfileError, ProfilePlan, StepProfiler, profile_plan
+from elasticqa.profiling import (
+    LEAST_WARMUP_STEPS,
+    WAIT_STEPS,
+    NoProfiler,
+    ProfileError,
+    ProfilePlan,
+    StepProfiler,
+    profile_plan,
+)
 from elasticqa.trace.scan import scan
 from elasticqa.trace.summary import TraceSummary, summarize
 from elasticqa.trace.timeline import Kind, read
@@ -62,6 +70,22 @@ def test_profile_plan_fits_and_keeps_a_step(num_steps: int) -> None:
     assert plan.warmup >= (num_steps > 1)
 
 
+@given(st.integers(1, 300), st.data())
+def test_profile_plan_of_a_later_attempt_keeps_to_the_steps_that_are_traced(
+    num_steps: int, data: st.DataObject
+) -> None:
+    step = data.draw(st.integers(0, num_steps - 1))
+    whole, plan = profile_plan(num_steps), profile_plan(num_steps, step)
+    active = range(step + plan.wait + plan.warmup, step + plan.num_steps)
+    assert active.stop <= num_steps
+    first = whole.wait + whole.warmup
+    if step <= first - WAIT_STEPS - LEAST_WARMUP_STEPS:
+        assert active == range(first, whole.num_steps)
+    else:
+        assert plan.warmup <= LEAST_WARMUP_STEPS
+        assert len(active) >= 1
+
+
 def test_profile_plan_without_steps_is_refused() -> None:
     with pytest.raises(ValueError, match="num_steps=0 leaves nothing"):
         profile_plan(0)
@@ -82,7 +106,7 @@ def test_profile_plan_action_runs_each_stretch_once(num_steps: int) -> None:
 
 def test_step_profiler_writes_trace_table_and_line(tmp_path: Path) -> None:
     job = _Job()
-    profiler = _profiler(tmp_path, num_steps=7, step=40)
+    profiler = _profiler(tmp_path, num_steps=47, step=40)
     profiler.start()
     lines, tracing = [], []
     for _ in range(9):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticqa.config import TrainConfig
+from elasticqa.config import MANNER_FIELDS, TrainConfig
 from elasticqa.errors import ConfigError
 from elasticqa.resume import RUN_ID_VARIABLE, changed_since, choose_run
 from elasticqa.run_journal import first_line, is_finished, last_end
@@ -232,7 +232,11 @@ def test_hold_lets_go_when_the_block_ends(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["active.lock"]
 
 
-SETUP = {"kind": "setup", "dataset": {"name": "demo", "digest": "aaaa"}}
+SETUP = {
+    "kind": "setup",
+    "dataset": {"name": "demo", "digest": "aaaa"},
+    "model": {"name": "/models/small", "digest": "mmmm"},
+}
 
 
 def with_checkpoint(directory: Path, *steps: int) -> Path:
@@ -275,13 +279,42 @@ def test_restart_of_a_start_from_a_named_checkpoint_keeps_what_was_learned_since
     assert choose_run(asked, tmp_path, {}).checkpoint == checkpoint
 
 
-def test_other_content_of_the_training_data_is_another_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("dataset", r"training data \(SHA-256\) was 'aaaa', is 'bbbb'"),
+        ("model", r"model \(SHA-256\) was 'mmmm', is 'bbbb'"),
+    ],
+)
+def test_other_content_of_data_or_model_is_another_run(kind: str, told: str, tmp_path: Path) -> None:
     make_run(tmp_path, "A", SETUP)
-    assert choose_run(CONFIG, tmp_path, {}, "aaaa").run_id == "A"
-    assert choose_run(CONFIG, tmp_path, {}, "bbbb").is_new
+    same, other = {"dataset": "aaaa", "model": "mmmm"}, {"dataset": "aaaa", "model": "mmmm", kind: "bbbb"}
+    assert choose_run(CONFIG, tmp_path, {}, same).run_id == "A"
+    assert choose_run(CONFIG, tmp_path, {}, other).is_new
     for asked, environ in ((replace(CONFIG, resume="A"), {}), (CONFIG, {RUN_ID_VARIABLE: "A"})):
-        with pytest.raises(ConfigError, match=r"training data .* was 'aaaa', is 'bbbb'"):
-            choose_run(asked, tmp_path, environ, "bbbb")
+        with pytest.raises(ConfigError, match=told):
+            choose_run(asked, tmp_path, environ, other)
+
+
+def test_content_that_a_run_has_not_said_is_not_compared(tmp_path: Path) -> None:
+    make_run(tmp_path, "A", {**SETUP, "model": {"name": "/models/small"}})
+    assert choose_run(CONFIG, tmp_path, {}, {"dataset": "aaaa", "model": "bbbb"}).run_id == "A"
+
+
+@pytest.mark.parametrize("field", sorted(MANNER_FIELDS))
+def test_named_run_goes_on_in_another_manner_and_one_that_is_not_named_does_not(field: str, tmp_path: Path) -> None:
+    other: Any = {
+        "recipe": "squad",
+        "parallel": "fsdp",
+        "precision": "fp32",
+        "attention": "sdpa",
+        "activation_checkpointing": True,
+        "micro_batch_size": 3,
+    }[field]
+    make_run(tmp_path, "A")
+    assert chosen(tmp_path, resume="A", **{field: other}) == ("A", False)
+    assert chosen(tmp_path, run_id="A", **{field: other}) == ("A", False)
+    assert chosen(tmp_path, **{field: other})[1]
 
 
 def test_harmless_changes_are_found_against_the_newest_attempt(tmp_path: Path) -> None:

@@ -48,6 +48,33 @@ def test_gradient_accumulation_changes_nothing(
     assert training.losses(training.only_run(tmp_path)) == pytest.approx(training.losses(reference), abs=1e-4)
 
 
+def test_run_goes_on_under_another_strategy_and_is_still_the_same_run(
+    reference: Path, tiny_model: Path, tiny_squad: Path, tmp_path: Path
+) -> None:
+    arguments = flags(tiny_model, tiny_squad, "--dropout=0", "--epochs=7", "--max-steps=50", "--keep-checkpoints=9")
+    arguments.append("--checkpoint-every-steps=10")
+    assert training.train(tmp_path, *arguments, "--parallel=ddp", nproc=2).returncode == 0
+    run = training.only_run(tmp_path)
+    # Each goes on from what the one before has saved.
+    lives: list[tuple[int, int | None, list[str]]] = [
+        (10, 2, ["--parallel=fsdp"]),
+        (20, None, ["--parallel=none", "--micro-batch-size=1"]),
+        (30, 3, ["--parallel=fsdp", "--activation-checkpointing", "--attention=padded"]),
+        (40, 1, ["--parallel=ddp", "--attention=sdpa"]),
+    ]
+    expected, fed = training.losses(reference), training.fed(reference)
+    for attempt, (step, nproc, changes) in enumerate(lives, start=2):
+        resume = f"--resume={run}/checkpoints/step-{step:08d}"
+        done = training.train(tmp_path, *arguments, *changes, resume, nproc=nproc)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert training.only_run(tmp_path) == run
+        steps = range(step + 1, 51)
+        assert training.losses(run, attempt) == pytest.approx({each: expected[each] for each in steps}, abs=1e-4)
+        assert training.fed(run, attempt) == {each: fed[each] for each in steps}
+        events = {line["name"]: line["data"] for line in training.journal(run, attempt)["event"]}
+        assert "parallel" in events["config_changed"]["changes"]
+
+
 @pytest.mark.parametrize("nproc", [1, 2, 3])
 def test_killed_run_goes_on_bit_for_bit_as_if_never_killed(
     nproc: int, tiny_model: Path, tiny_squad: Path, tmp_path: Path
@@ -226,4 +253,18 @@ def test_changed_training_data_under_the_same_name_is_refused(
     done = training.train(tmp_path / "home", *arguments, f"--resume={run}")
     assert done.returncode == 2
     assert "content of the training data (SHA-256) was" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_changed_model_under_the_same_path_is_refused(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    arguments = flags(model, tiny_squad, "--max-steps=2", "--keep-checkpoints=9", "--checkpoint-every-steps=1")
+    assert training.train(tmp_path / "home", *arguments).returncode == 0
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (model / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-3}), encoding="utf-8")
+    run = training.only_run(tmp_path / "home")
+    done = training.train(tmp_path / "home", *arguments, f"--resume={run}/checkpoints/step-00000001")
+    assert done.returncode == 2
+    assert "content of the model (SHA-256) was" in done.stderr
     assert len(done.stderr.splitlines()) == 1
