@@ -151,6 +151,8 @@ def with_evaluation(way: str, flags: list[str], folder: Path) -> Job:
     assert job.lines(1)["end"][0]["status"] == "failed"
     assert job.lines(2)["end"][0]["status"] == "finished"
     assert job.lines(2)["setup"][0]["start_step"] == 8
+    # What the first did not come to is made up for.
+    assert [line["step"] for line in job.lines(2)["evaluation"]] == [8, 12]
     return job
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from db.engine import create_engine_for
 from elasticqa.manifest import checkpoint_directories, read_manifest
 from elasticqa.run_journal import last_end
-from tests.chaos.schedule import NUM_STEPS
+from tests.chaos.schedule import EVALUATE_EVERY, NUM_STEPS
 from tests.record.rows import every_row, rebuilt
 
 _NUM_FEATURES, _STEPS_PER_EPOCH = 53, 8
@@ -27,6 +28,7 @@ class Run:
         fed: step -> ids that the ranks of its attempt took from their tensors, sorted.
         world_sizes: of all attempts.
         final_loss: as the last line says.
+        evaluations: step -> (EM, F1) of each time that it was evaluated.
     """
 
     lineage: dict[int, int]
@@ -34,6 +36,7 @@ class Run:
     fed: dict[int, list[int]]
     world_sizes: dict[int, int]
     final_loss: float
+    evaluations: dict[int, list[tuple[float, float]]]
 
     @classmethod
     def of(cls, directory: Path) -> "Run":
@@ -49,13 +52,25 @@ class Run:
         lineage = lineage_of(journals, NUM_STEPS)
         steps = {number: {line["step"]: line["loss"] for line in lines["step"]} for number, lines in journals.items()}
         fed = {number: _fed(directory, number) for number in set(lineage.values())}
+        evaluations = _evaluations(journals.values())
+        owed = {*range(EVALUATE_EVERY, NUM_STEPS, EVALUATE_EVERY), NUM_STEPS} - evaluations.keys()
+        assert not owed, f"steps {sorted(owed)} were not evaluated"
         return cls(
             lineage=lineage,
             losses={step: steps[attempt][step] for step, attempt in lineage.items()},
             fed={step: sorted(fed[attempt][step]) for step, attempt in lineage.items()},
             world_sizes={number: lines["attempt"][0]["world_size"] for number, lines in journals.items()},
             final_loss=end["final_loss"],
+            evaluations=evaluations,
         )
+
+
+def _evaluations(journals: Iterable[dict[str, list[dict[str, Any]]]]) -> dict[int, list[tuple[float, float]]]:
+    result: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for lines in journals:
+        for line in lines["evaluation"]:
+            result[line["step"]].append((line["em"], line["f1"]))
+    return result
 
 
 def _attempts(directory: Path) -> list[int]:
@@ -148,6 +163,10 @@ def check(home: Path, directory: Path, reference: Run, *, is_elastic: bool, scra
         assert set(run.world_sizes.values()) == set(reference.world_sizes.values())
         assert run.losses == reference.losses
         assert run.final_loss == reference.final_loss
+        # Again and again where the checkpoint that told of it was damaged, but always the same.
+        assert {step: set(found) for step, found in run.evaluations.items()} == {
+            step: set(found) for step, found in reference.evaluations.items()
+        }
     newest = checkpoint_directories(directory / "checkpoints")[0]
     assert read_manifest(newest, verify=True).step == NUM_STEPS
     check_database(home, scratch)

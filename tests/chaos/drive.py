@@ -10,7 +10,7 @@ from elasticqa.run_journal import is_finished
 from tests.chaos.faults import Faults
 from tests.chaos.job import Job, kill, until
 from tests.chaos.processes import Starter
-from tests.chaos.schedule import CHECKPOINT_EVERY, ENDS_ATTEMPT, Event, Schedule
+from tests.chaos.schedule import CHECKPOINT_EVERY, ENDS_ATTEMPT, EVALUATE_EVERY, Event, Schedule
 from tests.chaos.watch import Watch
 
 LIMIT_S = 240.0
@@ -47,7 +47,8 @@ def flags(model: Path, data: Path, schedule: Schedule) -> list[str]:
         "--recipe=demo", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
         "--global-batch-size=7", "--micro-batch-size=3", "--learning-rate=1e-3", "--log-every-s=0",
         "--no-eval-before", "--epochs=12", f"--checkpoint-every-steps={CHECKPOINT_EVERY}",
-        f"--parallel={schedule.parallel}", *(["--dropout=0"] if schedule.is_elastic else []),
+        f"--eval-every-steps={EVALUATE_EVERY}", f"--parallel={schedule.parallel}",
+        *(["--dropout=0"] if schedule.is_elastic else []),
     ]  # fmt: skip
 
 

@@ -43,6 +43,7 @@ ENDS_ATTEMPT = frozenset(
 NUM_STEPS = 96
 """Of 12 epochs of 53 features, 7 a step: 8 steps an epoch, and 4 features in its last."""
 CHECKPOINT_EVERY = 10
+EVALUATE_EVERY = 15
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.check import Run, lineage_of
-from tests.chaos.schedule import NUM_STEPS
+from tests.chaos.schedule import EVALUATE_EVERY, NUM_STEPS
 
 Lines = list[dict[str, Any]]
 
@@ -20,7 +20,10 @@ def write_lines(path: Path, lines: Lines) -> None:
 
 def journal(attempt: int, start: int, stop: int, *, is_last: bool) -> Lines:
     kinds: Lines = [{"kind": "attempt", "attempt": attempt, "world_size": 1}, {"kind": "setup", "start_step": start}]
-    kinds += [{"kind": "step", "step": step, "loss": step / 8} for step in range(start + 1, stop + 1)]
+    for step in range(start + 1, stop + 1):
+        kinds.append({"kind": "step", "step": step, "loss": step / 8})
+        if step % EVALUATE_EVERY == 0 or step == NUM_STEPS:
+            kinds.append({"kind": "evaluation", "step": step, "em": 0.0, "f1": step / 2})
     if is_last:
         kinds.append({"kind": "end", "status": "finished", "step": NUM_STEPS, "final_loss": 0.5})
     return [{"n": number, **fields} for number, fields in enumerate(kinds, start=1)]
@@ -45,6 +48,16 @@ def test_steps_count_as_the_attempt_did_them_whose_update_was_kept(run: Path) ->
     assert read.fed[20] == [20, 100]
     assert read.fed[21] == [21, 200]
     assert (read.losses[21], read.final_loss) == (21 / 8, 0.5)
+
+
+def test_evaluations_of_all_attempts_count_and_none_may_be_missing(run: Path) -> None:
+    assert Run.of(run).evaluations[30] == [(0.0, 15.0)]
+    path = run / "journal/attempt-0002-node-00000.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = [line for line in lines if line["kind"] != "evaluation" or line["step"] not in {30, NUM_STEPS}]
+    write_lines(path, [{**line, "n": number} for number, line in enumerate(kept, start=1)])
+    with pytest.raises(AssertionError, match=r"steps \[30, 96\] were not evaluated"):
+        Run.of(run)
 
 
 def test_attempt_that_died_before_the_next_checkpoint_is_no_part_of_the_lineage() -> None:
@@ -76,8 +89,8 @@ def tear(path: str, number: int) -> Callable[[Path], None]:
 
 def test_torn_line_before_an_end_that_another_process_wrote_is_no_hole(run: Path) -> None:
     path = run / "journal/attempt-0001-node-00000.jsonl"
-    end = {"n": 31, "kind": "end", "status": "failed"}
-    path.write_text(f'{path.read_text()}{{"n":30,"ki\n{json.dumps(end)}\n')
+    end = {"n": 32, "kind": "end", "status": "failed"}
+    path.write_text(f'{path.read_text()}{{"n":31,"ki\n{json.dumps(end)}\n')
     assert Run.of(run).lineage[20] == 1
 
 
@@ -86,7 +99,7 @@ def test_torn_line_before_an_end_that_another_process_wrote_is_no_hole(run: Path
     [
         (tear("journal/attempt-0001-node-00000.jsonl", 7), "a line 7 that is no JSON"),
         (without("journal/attempt-0002-node-00000.jsonl", lambda line: line["kind"] == "end"), "has no end"),
-        (without("journal/attempt-0001-node-00000.jsonl", lambda line: line.get("step") == 15), "has a gap"),
+        (without("journal/attempt-0001-node-00000.jsonl", lambda line: line.get("step") == 14), "has a gap"),
         (
             without("journal/attempt-0001-node-00000.jsonl", lambda line: line.get("step", 0) > 18),
             "nobody has recorded",
