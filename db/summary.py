@@ -103,10 +103,16 @@ def _joined(attempt: Attempt, key: str) -> str | None:
 def _digest(attempts: Sequence[Attempt]) -> str:
     """Return a digest that is equal for runs of one provenance that did equal work on equal devices."""
     newest = attempts[-1]
-    work = {key: value for key, value in newest.config.items() if key not in NOT_OF_THE_WORK}
+    work = _work(newest)
+    # How a run computes may change on its way, and its times are those of neither way then.
+    others = sorted({json.dumps(_work(item), sort_keys=True) for item in attempts if _work(item) != work})
     worlds = sorted({f"{item.world_size} {item.num_nodes} {_joined(item, 'device_name')}" for item in attempts})
-    text = json.dumps([newest.provenance, work, worlds], sort_keys=True)
+    text = json.dumps([newest.provenance, work, worlds, *others], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _work(attempt: Attempt) -> dict[str, Any]:
+    return {key: value for key, value in attempt.config.items() if key not in NOT_OF_THE_WORK}
 
 
 def _wall_clock_s(first: Attempt, newest: Attempt) -> float | None:

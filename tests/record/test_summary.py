@@ -64,10 +64,13 @@ def test_config_digest_is_equal_for_repeats_only(engine: Engine, runs: Path) -> 
     }
     for run_id, line in lines.items():
         journal_path(runs, run_id).write_bytes(numbered([line]))
+    for run_id, first in (("restarted", config), ("sharded-first", config | {"parallel": "fsdp"})):
+        journal_path(runs, run_id).write_bytes(numbered([attempt_line(run_id, config=first)]))
+        journal_path(runs, run_id, 2).write_bytes(numbered([attempt_line(run_id, 2)]))
     ingest(engine, runs)
-    digests = {run_id: the_run(engine, run_id).config_digest for run_id in lines}
-    assert digests["a"] == digests.pop("repeat")
-    assert len(set(digests.values())) == 5
+    digests = {run_id: the_run(engine, run_id).config_digest for run_id in (*lines, "restarted", "sharded-first")}
+    assert digests["a"] == digests.pop("repeat") == digests.pop("restarted")
+    assert len(set(digests.values())) == 6
 
 
 def test_config_of_wrong_types_gives_empty_columns(engine: Engine, runs: Path) -> None:
