@@ -64,8 +64,7 @@ def accelerate(
     obstacle = _not_captured(config, topology, spec, is_resharded=is_resharded)
     if config.cuda_graphs and obstacle is not None:
         raise ConfigError(f"cuda_graphs=True does not fit {obstacle}; leave --cuda-graphs out, or change that")
-    pays = attention == "flash" and obstacle is None
-    is_captured = pays if config.cuda_graphs is None else config.cuda_graphs
+    is_captured = obstacle is None if config.cuda_graphs is None else config.cuda_graphs
     if config.kernels:
         _check_kernels(config, has_kernels=has_kernels, is_resharded=is_resharded)
     # Without a capture starting so many kernels from the host takes longer than they do.

@@ -65,7 +65,7 @@ class TrainConfig:
     compile: bool | None = None
     """Compile the encoder's layers; unset: where it pays (flash kernel, no kernels of ours, at least 500 steps)."""
     cuda_graphs: bool | None = None
-    """Replay whole steps as CUDA graphs; unset: where it pays (flash kernel, FSDP only with `reshard` off)."""
+    """Replay whole steps as CUDA graphs; unset: on a GPU, unless padded (FSDP only with `reshard` off)."""
     kernels: bool | None = None
     """Compute layers and update by kernels of ours, which need no compiling; unset: with CUDA graphs."""
     reshard: bool | None = None

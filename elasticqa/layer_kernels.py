@@ -77,8 +77,8 @@ class _Gelu(torch.autograd.Function):
         ctx.save_for_backward(values, bias)
         output = torch.empty_like(values)
         num_rows, width = values.shape
-        grid = (-(-width // _COLUMNS), -(-num_rows // _GELU_ROWS))
-        _GELU.gelu[grid](
+        num_programs = -(-width // _COLUMNS) * -(-num_rows // _GELU_ROWS)
+        _GELU.gelu[(num_programs,)](
             values, bias, output, num_rows, width, ROWS=_GELU_ROWS, COLUMNS=_COLUMNS, num_warps=_GELU_WARPS
         )
         return output

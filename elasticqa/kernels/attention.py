@@ -62,18 +62,23 @@ def attention_forward(
     rows = block * QUERIES + tl.arange(0, QUERIES)
     sizes = tl.arange(0, SIZE)
     is_row = rows < length
-    tokens = begin + rows
-    places = tokens[:, None] * stride + head * SIZE + sizes[None, :]
-    q = tl.load(query + places, mask=is_row[:, None], other=0.0)
+    # A batch may have more than 2**31 values, a feature has not: 64 bits are for where it begins.
+    first = begin.to(tl.int64)
+    query += first * stride
+    key += first * stride
+    value += first * stride
+    output += first * num_heads * SIZE
+    offsets = head * SIZE + sizes[None, :]
+    q = tl.load(query + rows[:, None] * stride + offsets, mask=is_row[:, None], other=0.0)
     highest = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     result = tl.zeros([QUERIES, SIZE], tl.float32)
     if HAS_DROPOUT:
-        row_keys = _keys_of_rows(tl.load(seed), head, tokens)[:, None]
+        row_keys = _keys_of_rows(tl.load(seed), head, begin + rows)[:, None]
     for start in range(0, length, KEYS):
         columns = start + tl.arange(0, KEYS)
         is_column = columns < length
-        places = (begin + columns)[:, None] * stride + head * SIZE + sizes[None, :]
+        places = columns[:, None] * stride + offsets
         k = tl.load(key + places, mask=is_column[:, None], other=0.0)
         v = tl.load(value + places, mask=is_column[:, None], other=0.0)
         scores = tl.dot(q, tl.trans(k)) * scale_log2
@@ -87,9 +92,9 @@ def attention_forward(
         result = result * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
         highest = higher
     result = result * (1 / (keep_share * total))[:, None]
-    places = tokens[:, None] * num_heads * SIZE + head * SIZE + sizes[None, :]
+    places = rows[:, None] * num_heads * SIZE + offsets
     tl.store(output + places, result.to(output.dtype.element_ty), mask=is_row[:, None])
-    tl.store(log_sums + head * num_tokens + tokens, highest + tl.log2(total), mask=is_row)
+    tl.store(log_sums + head * num_tokens + begin + rows, highest + tl.log2(total), mask=is_row)
 
 
 @triton.jit
@@ -109,10 +114,20 @@ def attention_backward(
     mine = block * BLOCK + tl.arange(0, BLOCK)
     sizes = tl.arange(0, SIZE)
     is_mine = mine < length
-    tokens = begin + mine
+    # As in the forward pass.
+    first = begin.to(tl.int64)
+    query += first * stride
+    key += first * stride
+    value += first * stride
+    query_gradient += first * stride
+    key_gradient += first * stride
+    value_gradient += first * stride
+    output += first * num_heads * SIZE
+    gradient += first * num_heads * SIZE
+    log_sums += head * num_tokens + begin
     offsets = head * SIZE + sizes[None, :]
-    places = tokens[:, None] * stride + offsets
-    output_places = tokens[:, None] * num_heads * SIZE + offsets
+    places = mine[:, None] * stride + offsets
+    output_places = mine[:, None] * num_heads * SIZE + offsets
     if HAS_DROPOUT:
         step_seed = tl.load(seed)
     if number < num_blocks:
@@ -125,19 +140,18 @@ def attention_backward(
         for start in range(0, length, BLOCK):
             rows = start + tl.arange(0, BLOCK)
             is_row = rows < length
-            row_tokens = begin + rows
-            row_places = row_tokens[:, None] * num_heads * SIZE + offsets
-            q = tl.load(query + row_tokens[:, None] * stride + offsets, mask=is_row[:, None], other=0.0)
+            row_places = rows[:, None] * num_heads * SIZE + offsets
+            q = tl.load(query + rows[:, None] * stride + offsets, mask=is_row[:, None], other=0.0)
             g = tl.load(gradient + row_places, mask=is_row[:, None], other=0.0)
             o = tl.load(output + row_places, mask=is_row[:, None], other=0.0)
             # A row beyond the feature gets probabilities of 0.
-            log_sum = tl.load(log_sums + head * num_tokens + row_tokens, mask=is_row, other=float("inf"))
+            log_sum = tl.load(log_sums + rows, mask=is_row, other=float("inf"))
             delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
             weights = tl.exp2(tl.dot(k, tl.trans(q)) * scale_log2 - log_sum[None, :])
             d_weights = tl.dot(v, tl.trans(g))
             used = weights
             if HAS_DROPOUT:
-                kept = _kept(_keys_of_rows(step_seed, head, row_tokens)[None, :], column_keys, threshold)
+                kept = _kept(_keys_of_rows(step_seed, head, begin + rows)[None, :], column_keys, threshold)
                 used = tl.where(kept, weights, 0.0)
                 d_weights = tl.where(kept, d_weights, 0.0)
             dv += tl.dot(used.to(g.dtype), g)
@@ -151,15 +165,15 @@ def attention_backward(
         q = tl.load(query + places, mask=is_mine[:, None], other=0.0)
         g = tl.load(gradient + output_places, mask=is_mine[:, None], other=0.0)
         o = tl.load(output + output_places, mask=is_mine[:, None], other=0.0)
-        log_sum = tl.load(log_sums + head * num_tokens + tokens, mask=is_mine, other=float("inf"))
+        log_sum = tl.load(log_sums + mine, mask=is_mine, other=float("inf"))
         delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
         dq = tl.zeros([BLOCK, SIZE], tl.float32)
         if HAS_DROPOUT:
-            row_keys = _keys_of_rows(step_seed, head, tokens)[:, None]
+            row_keys = _keys_of_rows(step_seed, head, begin + mine)[:, None]
         for start in range(0, length, BLOCK):
             columns = start + tl.arange(0, BLOCK)
             is_column = columns < length
-            column_places = (begin + columns)[:, None] * stride + offsets
+            column_places = columns[:, None] * stride + offsets
             k = tl.load(key + column_places, mask=is_column[:, None], other=0.0)
             v = tl.load(value + column_places, mask=is_column[:, None], other=0.0)
             weights = tl.exp2(tl.dot(q, tl.trans(k)) * scale_log2 - log_sum[:, None])

@@ -13,11 +13,15 @@ tl: Any = importlib.import_module("triton.language")
 @triton.jit
 def gelu(values, bias, output, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Write a block of x / 2 * (1 + erf(x / sqrt(2))) where x = values + bias."""
-    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    # One dimension: a grid has at most 65,535 programs in any other.
+    num_blocks = tl.cdiv(width, COLUMNS)
+    start = tl.program_id(0) // num_blocks * ROWS
+    rows = tl.arange(0, ROWS)
+    columns = tl.program_id(0) % num_blocks * COLUMNS + tl.arange(0, COLUMNS)
     is_column = columns < width
-    is_inside = (rows < num_rows)[:, None] & is_column[None, :]
-    places = rows[:, None] * width + columns[None, :]
+    is_inside = (start + rows < num_rows)[:, None] & is_column[None, :]
+    # The matrix may have more than 2**31 values, a block has not.
+    places = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
     x = tl.load(values + places, mask=is_inside, other=0.0).to(tl.float32)
     x += tl.load(bias + columns, mask=is_column, other=0.0)[None, :]
     result = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
@@ -35,9 +39,9 @@ def gelu_backward(
     b = tl.load(bias + columns, mask=is_column, other=0.0)[None, :]
     total = tl.zeros([COLUMNS], tl.float32)
     for start in range(program * ROWS, num_rows, num_programs * ROWS):
-        rows = start + tl.arange(0, ROWS)
-        is_inside = (rows < num_rows)[:, None] & is_column[None, :]
-        places = rows[:, None] * width + columns[None, :]
+        rows = tl.arange(0, ROWS)
+        is_inside = (start + rows < num_rows)[:, None] & is_column[None, :]
+        places = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
         x = tl.load(values + places, mask=is_inside, other=0.0).to(tl.float32) + b
         g = tl.load(gradient + places, mask=is_inside, other=0.0).to(tl.float32)
         slope = 0.5 * (1 + tl.erf(x * 0.7071067811865476))

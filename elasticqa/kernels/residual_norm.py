@@ -33,7 +33,8 @@ def residual_layer_norm(
     row = tl.program_id(0)
     columns = tl.arange(0, WIDTH)
     is_column = columns < width
-    places = row * width + columns
+    # The matrix may have more than 2**31 values, a row has not.
+    places = tl.cast(row, tl.int64) * width + columns
     x = tl.load(values + places, mask=is_column, other=0.0).to(tl.float32)
     x += tl.load(bias + columns, mask=is_column, other=0.0)
     if HAS_DROPOUT:
@@ -66,7 +67,7 @@ def residual_layer_norm_backward(
     weight_sum = tl.zeros([WIDTH], tl.float32)
     shift_sum = tl.zeros([WIDTH], tl.float32)
     for row in range(program, num_rows, num_programs):
-        places = row * width + columns
+        places = tl.cast(row, tl.int64) * width + columns
         g = tl.load(gradient + places, mask=is_column, other=0.0).to(tl.float32)
         x = tl.load(values + places, mask=is_column, other=0.0).to(tl.float32) + b
         if HAS_DROPOUT:

@@ -18,9 +18,11 @@ def partial_sums(values, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.
     is_column = columns < width
     total = tl.zeros([COLUMNS], tl.float32)
     for start in range(program * ROWS, num_rows, num_programs * ROWS):
-        rows = start + tl.arange(0, ROWS)
-        is_inside = (rows < num_rows)[:, None] & is_column[None, :]
-        block = tl.load(values + rows[:, None] * width + columns[None, :], mask=is_inside, other=0.0)
+        rows = tl.arange(0, ROWS)
+        is_inside = (start + rows < num_rows)[:, None] & is_column[None, :]
+        # The matrix may have more than 2**31 values, a block has not.
+        places = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+        block = tl.load(values + places, mask=is_inside, other=0.0)
         total += tl.sum(block.to(tl.float32), 0)
     tl.store(sums + program * width + columns, total, mask=is_column)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from elasticqa.attention import PACKED, PACKED_SDPA
@@ -84,6 +85,14 @@ def figures_of(topology: Topology, config: TrainConfig, num_steps: int = STEPS) 
 
 def alone() -> Topology:
     return Topology.from_env({})
+
+
+def test_captured_losses_equal_eager_ones_on_the_kernels_that_a_gpu_older_than_8_0_has() -> None:
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        eager, captured = (
+            figures_of(alone(), config_of("fp16", attention="sdpa", cuda_graphs=graphs)) for graphs in (False, None)
+        )
+    assert max(abs(mine[0] - other[0]) for mine, other in zip(captured, eager, strict=True)) < 1e-2
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,56 @@ def test_linear_gives_gradients_to_its_parameters(num_weights: int, has_bias: bo
         assert distance(parameter.grad, reference) < (1e-4 if dtype == torch.float32 else 5e-3)
 
 
+needs_much_memory = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_properties(DEVICE).total_memory < 60 * 2**30,
+    reason="needs 60 GiB of GPU memory",
+)
+
+
+@needs_much_memory
+def test_attention_reaches_what_lies_beyond_2_to_the_31_values() -> None:
+    num_features, length, heads, size = 1830, 384, 16, 64
+    cu_lengths = torch.arange(num_features + 1, dtype=torch.int32, device=DEVICE) * length
+    packed = torch.randn(num_features * length, 3, heads, size, device=DEVICE, dtype=torch.bfloat16).requires_grad_()
+    assert packed.numel() > 2**31
+    gradient = torch.randn(num_features * length, heads, size, device=DEVICE, dtype=torch.bfloat16)
+    output = attention(packed, cu_lengths, length, 0.0, size**-0.5)
+    output.backward(gradient)
+    assert packed.grad is not None
+    for part in (slice(0, length), slice(-length, None)):
+        own = packed.detach()[part].clone().requires_grad_()
+        expected = attention(own, cu_lengths[:2], length, 0.0, size**-0.5)
+        expected.backward(gradient[part])
+        assert own.grad is not None
+        assert torch.equal(output[part], expected)
+        assert torch.equal(packed.grad[part], own.grad)
+
+
+@needs_much_memory
+def test_layer_kernels_reach_what_lies_beyond_2_to_the_31_values() -> None:
+    rows, width = 2**31 // 1024 + 1000, 1024
+    last = slice(-8, None)
+    values = torch.randn(rows, width, device=DEVICE, dtype=torch.bfloat16)
+    bias, norm = torch.randn(width, device=DEVICE), nn.LayerNorm(width, device=DEVICE)
+
+    def normed(each: Tensor) -> Tensor:
+        return residual_norm(each, bias, each.detach(), norm, 0.0, None)
+
+    for work in (lambda each: gelu(each, bias), normed):
+        whole, own = values.clone().requires_grad_(), values[last].clone().requires_grad_()
+        output, expected = work(whole), work(own)
+        assert torch.equal(output[last], expected)
+        output.backward(values)
+        expected.backward(values[last])
+        assert whole.grad is not None
+        assert own.grad is not None
+        assert torch.equal(whole.grad[last], own.grad)
+        del whole, output
+    values.zero_()
+    values[last] = 1
+    assert column_sums(values, torch.float32).tolist() == [8.0] * width
+
+
 def test_column_sums_give_equal_bits_each_time() -> None:
     values = torch.randn(4099, 2304, device=DEVICE).bfloat16()
     sums = [column_sums(values, torch.float32) for _ in range(3)]

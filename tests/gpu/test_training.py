@@ -23,6 +23,7 @@ CAPTURED = ("--precision=bf16", "--micro-batch-size=7")
 
 RUNS: dict[str, tuple[int, tuple[str, ...]]] = {
     "fp32": (1, ("--precision=fp32",)),
+    "fp32-captured": (1, ("--precision=fp32", "--micro-batch-size=7")),
     "fp32-ddp": (2, ("--precision=fp32", "--parallel=ddp")),
     "fp32-fsdp": (2, ("--precision=fp32", "--parallel=fsdp")),
     "bf16": (1, ("--precision=bf16", "--cuda-graphs=False")),
@@ -37,6 +38,7 @@ RUNS: dict[str, tuple[int, tuple[str, ...]]] = {
     "bf16-compiled-fsdp": (2, (*CAPTURED, "--parallel=fsdp", "--compile=True")),
     "bf16-resharded-fsdp": (2, (*CAPTURED, "--parallel=fsdp", "--reshard=True")),
     "fp16": (1, FP16_AS_ON_A_T4),
+    "fp16-captured": (1, (*FP16_AS_ON_A_T4, "--micro-batch-size=7")),
     "fp16-ddp": (2, (*FP16_AS_ON_A_T4, "--parallel=ddp")),
     "fp16-fsdp": (2, (*FP16_AS_ON_A_T4, "--parallel=fsdp")),
 }
@@ -99,7 +101,7 @@ def gap(finished: Finished, name: str, other: str) -> float:
 
 
 @needs_two
-@pytest.mark.parametrize("name", ["fp32-ddp", "fp32-fsdp"])
+@pytest.mark.parametrize("name", ["fp32-captured", "fp32-ddp", "fp32-fsdp"])
 def test_fp32_losses_are_those_of_one_gpu(name: str, finished: Finished, record_property: Note) -> None:
     largest = gap(finished, name, "fp32")
     record_property("largest_gap", largest)
@@ -118,14 +120,14 @@ def test_half_precision_losses_are_near_those_of_fp32(name: str, finished: Finis
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("fp32", ("fp32", "sdpa", False, False, False)),
+        ("fp32", ("fp32", "sdpa", False, True, False)),
         ("bf16", ("bf16", "flash", False, False, False)),
         ("bf16-captured", ("bf16", "flash", False, True, False)),
         ("bf16-kernels", ("bf16", "flash", False, True, True)),
         pytest.param("bf16-kernels-fsdp", ("bf16", "flash", False, True, True), marks=needs_two),
         pytest.param("bf16-resharded-fsdp", ("bf16", "flash", False, False, False), marks=needs_two),
         ("bf16-compiled", ("bf16", "flash", True, True, False)),
-        ("fp16", ("fp16", "sdpa", False, False, False)),
+        ("fp16", ("fp16", "sdpa", False, True, False)),
     ],
 )
 def test_record_says_what_was_in_use(
