@@ -32,8 +32,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "elasticqa_captured": {"compile": False, "kernels": False},
     "elasticqa_compiled": {"kernels": False},
     "elasticqa_fp16_sdpa": {"attention": "sdpa", "precision": "fp16"},
-    "elasticqa_fp16_sdpa_compiled": {"attention": "sdpa", "precision": "fp16", "compile": True},
-    "elasticqa_fp16_sdpa_eager": {"attention": "sdpa", "precision": "fp16", "cuda_graphs": False},
+    "elasticqa_fp16_sdpa_captured": {"attention": "sdpa", "precision": "fp16", "compile": False},
+    "elasticqa_fp16_sdpa_eager": {"attention": "sdpa", "precision": "fp16", "compile": False, "cuda_graphs": False},
     "elasticqa_ddp": {"parallel": "ddp"},
     "elasticqa_fsdp": {"parallel": "fsdp"},
 }

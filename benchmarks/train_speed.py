@@ -11,7 +11,7 @@ DEFAULT = (
     "elasticqa_captured",
     "elasticqa_eager",
     "elasticqa_fp16_sdpa",
-    "elasticqa_fp16_sdpa_compiled",
+    "elasticqa_fp16_sdpa_captured",
     "elasticqa_fp16_sdpa_eager",
     "hf_fp32",
     "hf_tf32",

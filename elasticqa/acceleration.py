@@ -70,7 +70,7 @@ def accelerate(
     # Without a capture starting so many kernels from the host takes longer than they do.
     pays = is_captured and has_kernels and not config.compile
     is_fused = pays if config.kernels is None else config.kernels
-    pays = attention == "flash" and not is_fused and num_steps >= WORTHWHILE_STEPS
+    pays = (attention == "flash" or is_captured) and not is_fused and num_steps >= WORTHWHILE_STEPS
     is_compiled = pays if config.compile is None else config.compile
     return Acceleration(
         attention, is_compiled=is_compiled, is_captured=is_captured, is_fused=is_fused, is_resharded=is_resharded
