@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from elasticqa import exits
 from elasticqa.attempt import Attempt, write_end
-from elasticqa.departures import Departure, departure, known_departures, note
+from elasticqa.departures import Departure, agent_folder, departure, keep_news, known_departures, note
 from elasticqa.line_writer import JournalError
 from elasticqa.stacks import StackFile
 from elasticqa.topology import Topology
@@ -45,14 +45,19 @@ class Aftermath:
         """Keep stacks and record, and return the cause as it is known."""
         cause, attempt = verdict.departure, self.attempt
         is_change = cause.kind == "changed"
+        writer = f"rank-{self.topology.rank:05d}"
+        tells = self.topology.is_main or verdict.rank == 0
         if attempt is None:
+            folder = agent_folder()
+            if tells and folder is not None:
+                keep_news(folder, writer, [cause])
             return cause
         if self.stacks is not None and not is_change:
             self.stacks.dump(str(cause))
         if cause.kind == "gone" and self.topology.is_main:
             cause = _of_agent(attempt, cause)
-        note(attempt.directory, attempt.number, f"rank-{self.topology.rank:05d}", [cause])
-        if not is_change and (self.topology.is_main or verdict.rank == 0):
+        note(attempt.directory, attempt.number, writer, [cause])
+        if tells and not is_change:
             self._write_event(attempt, verdict, cause)
         self._write_end("preempted" if is_change else "failed", str(cause))
         return cause

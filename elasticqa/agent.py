@@ -35,6 +35,7 @@ class _Node:
         known = get_args_parser().parse_args(options)
         silence = silence_s(os.environ.get(SILENCE_VARIABLE))
         self._folder = folder
+        self._silence_s = silence
         self._agent: NodeAgent | None = None
         self._watch: StoreWatch | None = None
         if parse_min_max_nnodes(known.nnodes)[1] > 1:
@@ -44,7 +45,9 @@ class _Node:
     def agent(self, *arguments: object, **options: object) -> NodeAgent:
         """Return what torch's launcher takes for its own agent."""
         has_peers = self._watch is not None
-        self._agent = NodeAgent(*arguments, folder=self._folder, has_peers=has_peers, **options)
+        self._agent = NodeAgent(
+            *arguments, folder=self._folder, has_peers=has_peers, silence_s=self._silence_s, **options
+        )
         return self._agent
 
     def start(self) -> None:

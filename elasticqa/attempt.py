@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from elasticqa.config import TrainConfig
-from elasticqa.departures import end_attempt, tell_agent
+from elasticqa.departures import end_attempt, take_news, tell_agent
 from elasticqa.environment import git_facts, host_facts, scheduler_facts, software_facts
 from elasticqa.errors import ConfigError
 from elasticqa.home import runs_dir
@@ -84,6 +84,9 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digests: Ma
         journal.write("attempt", {**facts, "started_at": started_at})
         # A run whose first line is lost would not be known again.
         journal.flush()
+        for lost in take_news():
+            data = {"kind": lost.kind, "t": lost.t}
+            journal.write("event", {"name": "start_failed", "message": f"{lost}, before this attempt", "data": data})
         sampler = SystemSampler(journal, topology.node_rank, SYSTEM_SAMPLE_INTERVAL_S)
         sampler.start()
         stack.callback(sampler.stop)

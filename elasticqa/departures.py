@@ -16,6 +16,7 @@ AGENT_DIRECTORY_VARIABLE = "ELASTICQA_AGENT_DIRECTORY"
 """Where the workers of a node tell their agent which attempt they are."""
 
 _ATTEMPT = "attempt.json"
+_NEWS = "news-"
 _LONGEST_LINE = 1 << 18
 
 CERTAINTY = ("changed", "ended", "gone", "silent", "failed", "killed")
@@ -53,7 +54,10 @@ def note(directory: Path, attempt: int, writer: str, departures: Iterable[Depart
 
     Nothing is raised where it cannot be written: whoever notes is about to end a process.
     """
-    path = directory / "departures" / f"attempt-{attempt:04d}-{writer}.json"
+    _add(directory / "departures" / f"attempt-{attempt:04d}-{writer}.json", departures)
+
+
+def _add(path: Path, departures: Iterable[Departure]) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
         unfinished = path.with_suffix(".partial")
@@ -67,8 +71,11 @@ def note(directory: Path, attempt: int, writer: str, departures: Iterable[Depart
 def known_departures(directory: Path, attempt: int) -> list[Departure]:
     """Return what has been noted of an attempt, the surest cause first, and of equal ones the earliest."""
     paths = (directory / "departures").glob(f"attempt-{attempt:04d}-*.json")
-    found = [item for path in paths for item in _read(path)]
-    return sorted(found, key=lambda item: (-CERTAINTY.index(item.kind), item.t))
+    return _surest_first(item for path in paths for item in _read(path))
+
+
+def _surest_first(departures: Iterable[Departure]) -> list[Departure]:
+    return sorted(departures, key=lambda item: (-CERTAINTY.index(item.kind), item.t))
 
 
 def _read(path: Path) -> list[Departure]:
@@ -97,12 +104,19 @@ def changes(directory: Path, attempt: int, num_nodes: int) -> str:
     return ": " + "; ".join(sentences) if sentences else ""
 
 
+def agent_folder() -> Path | None:
+    """Return the folder of the agent of this node; None without one."""
+    name = os.environ.get(AGENT_DIRECTORY_VARIABLE)
+    folder = Path(name) if name else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
 def tell_agent(directory: Path, attempt: int) -> None:
     """Tell the agent of this node, if there is one, which attempt its workers are."""
-    folder = os.environ.get(AGENT_DIRECTORY_VARIABLE)
-    if folder and Path(folder).is_dir():
+    folder = agent_folder()
+    if folder is not None:
         fields = {"directory": os.fspath(directory.absolute()), "attempt": attempt}
-        (Path(folder) / _ATTEMPT).write_text(json.dumps(fields), encoding="utf-8")
+        (folder / _ATTEMPT).write_text(json.dumps(fields), encoding="utf-8")
 
 
 def attempt_of_workers(folder: Path) -> tuple[Path, int] | None:
@@ -117,6 +131,31 @@ def attempt_of_workers(folder: Path) -> tuple[Path, int] | None:
 def forget_attempt(folder: Path) -> None:
     """Forget what the workers of an agent told: new ones are about to start."""
     (folder / _ATTEMPT).unlink(missing_ok=True)
+
+
+def keep_news(folder: Path, writer: str, departures: Iterable[Departure]) -> None:
+    """Keep the losses of a start whose workers have told no attempt yet: the next attempt is to record them.
+
+    Args:
+        folder: of the agent.
+        writer: of this process alone.
+        departures: of which changes are left out.
+    """
+    lost = [item for item in departures if item.kind != "changed"]
+    if lost:
+        _add(folder / f"{_NEWS}{writer}.json", lost)
+
+
+def take_news() -> list[Departure]:
+    """Return, once, what was kept at the agent of this node for the next attempt: of whoever left what is surest."""
+    folder = agent_folder()
+    paths = [] if folder is None else list(folder.glob(f"{_NEWS}*.json"))
+    surest: dict[str, Departure] = {}
+    for item in _surest_first(item for path in paths for item in _read(path)):
+        surest.setdefault(item.who, item)
+    for path in paths:
+        path.unlink(missing_ok=True)
+    return list(surest.values())
 
 
 def end_attempt(directory: Path, attempt: int) -> None:

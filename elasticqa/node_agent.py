@@ -19,14 +19,17 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, _RendezvousExitOp
 
 from elasticqa import exits
-from elasticqa.departures import LEAVES, Departure, attempt_of_workers, departure, forget_attempt, note
+from elasticqa.departures import LEAVES, Departure, attempt_of_workers, departure, forget_attempt, keep_news, note
 from elasticqa.stacks import PEER_LOST
+from elasticqa.standstill import Standstill
 
 SHUTDOWN_TIMEOUT_S = 60
 """Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
 EXIT_BARRIER_TIMEOUT_S = 120
 """For agents whose workers are done, until those of rank 0 are, which bring the database up to date."""
 _LAST_SECONDS_S = 10.0
+_WATCH_FIRST_S = 5.0
+"""For the ranks' own watch, which keeps more of a worker that stops once it has begun."""
 _LONG_WAIT_S = 45.0
 """For other nodes, after which somebody who looks wants to know."""
 
@@ -34,18 +37,20 @@ _LONG_WAIT_S = 45.0
 class NodeAgent(LocalElasticAgent):
     """Starts, watches and stops the workers of this node."""
 
-    def __init__(self, *arguments: Any, folder: Path, has_peers: bool, **options: Any) -> None:
+    def __init__(self, *arguments: Any, folder: Path, has_peers: bool, silence_s: float, **options: Any) -> None:
         """Take what torch's launcher gives.
 
         Args:
             arguments: of torch's agent.
             folder: where the workers tell which attempt they are.
             has_peers: there may be other nodes.
+            silence_s: after so long without a beat a rank counts as stopped.
             options: of torch's agent.
         """
         super().__init__(*arguments, **{**options, "exit_barrier_timeout": EXIT_BARRIER_TIMEOUT_S})
         self._folder = folder
         self._has_peers = has_peers
+        self._standstill = Standstill(silence_s + _WATCH_FIRST_S)
 
     @property
     def name(self) -> str:
@@ -57,9 +62,11 @@ class NodeAgent(LocalElasticAgent):
         self._note([departure(kind, self.name, what)])
 
     def _note(self, departures: list[Departure]) -> None:
-        attempt = attempt_of_workers(self._folder)
-        if attempt is not None and departures:
-            note(*attempt, f"node-{self._worker_group.group_rank or 0:05d}", departures)
+        attempt, writer = attempt_of_workers(self._folder), f"node-{self._worker_group.group_rank or 0:05d}"
+        if attempt is None:
+            keep_news(self._folder, writer, departures)
+        elif departures:
+            note(*attempt, writer, departures)
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         if not self._has_peers:
@@ -94,6 +101,8 @@ class NodeAgent(LocalElasticAgent):
         context.close = note_and_close  # type: ignore[method-assign]
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        if worker_group.workers[0].world_size > 1:  # one that trains alone keeps nobody waiting
+            self._end_stopped(worker_group)
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {failure.exitcode for failure in result.failures.values()}
         if is_refusal(codes):
@@ -103,6 +112,20 @@ class NodeAgent(LocalElasticAgent):
             # Another node was the first to ask: the membership changes, which is no failure.
             self._remaining_restarts += 1
         return result
+
+    def _end_stopped(self, worker_group: WorkerGroup) -> None:
+        """End workers that have long stood stopped: until all ranks have met, nobody else would notice it."""
+        assert self._pcontext is not None
+        ranks = {pid: worker_group.workers[local].global_rank for local, pid in self._pcontext.pids().items()}
+        for pid, seconds in self._standstill.over(ranks, time.monotonic()).items():
+            lost = departure(
+                "silent", f"rank {ranks[pid]} on {socket.gethostname()}", f"was stopped for {seconds:.0f} s"
+            )
+            self._note([lost])
+            _say(f"elasticqa: {lost}; its group ends, what was saved is gone on from")
+            # In this order it runs no further than to where it keeps its stacks.
+            for number in (PEER_LOST, signal.SIGCONT):
+                _send(pid, number)
 
     def _note_ends(self, context: SubprocessContext, worker_group: WorkerGroup) -> None:
         """Note how workers ended that have, if any failed, and let those that are stopped end too."""
@@ -149,7 +172,7 @@ class NodeAgent(LocalElasticAgent):
     def _resume_stopped(self) -> None:
         """Let workers run that are stopped: they would not end before SIGKILL, and never say where they stood."""
         for process in self.living_workers():
-            _send(process, signal.SIGCONT)
+            _send(process.pid, signal.SIGCONT)
 
     def living_workers(self) -> list[psutil.Process]:
         """Return the processes of the workers that have not ended."""
@@ -169,29 +192,29 @@ class NodeAgent(LocalElasticAgent):
         processes = self.living_workers()
         for number in (signal.SIGCONT, signal.SIGTERM):
             for process in processes:
-                _send(process, number)
+                _send(process.pid, number)
         until = time.monotonic() + _LAST_SECONDS_S
         while self.living_workers() and time.monotonic() < until:
             time.sleep(0.1)
         for process in self.living_workers():
-            _send(process, signal.SIGKILL)
+            _send(process.pid, signal.SIGKILL)
 
 
 @contextmanager
 def said_after(seconds: float, line: str) -> Iterator[None]:
     """Print the line to standard error if the block is still under way after so many seconds."""
-
-    def say() -> None:
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
-
-    timer = threading.Timer(seconds, say)
+    timer = threading.Timer(seconds, _say, [line])
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def is_refusal(exit_codes: Collection[int]) -> bool:
@@ -219,8 +242,8 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-def _send(process: psutil.Process, number: signal.Signals) -> None:
+def _send(pid: int, number: signal.Signals) -> None:
     try:
-        os.kill(process.pid, number)
+        os.kill(pid, number)
     except ProcessLookupError:
         return

@@ -16,6 +16,11 @@ PEER_LOST = signal.SIGUSR2
 _OTHER_ENTRY_S = 5.0
 
 
+def print_stacks_when_asked() -> None:
+    """Have `PEER_LOST` print the stacks to standard error before the process dies of it; a `StackFile` takes over."""
+    faulthandler.register(PEER_LOST, file=2, all_threads=True, chain=True)
+
+
 class StackFile:
     """The stacks of one rank in one attempt; a file without any is removed.
 

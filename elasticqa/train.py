@@ -30,7 +30,7 @@ from elasticqa.model import QuestionAnswerer, load_model
 from elasticqa.phases import Phases
 from elasticqa.shortage import Shortage, keep
 from elasticqa.signals import AGENT_PID_VARIABLE, EarlyEnd, StopRequest, stop_with_parent
-from elasticqa.stacks import StackFile
+from elasticqa.stacks import StackFile, print_stacks_when_asked
 from elasticqa.step_figures import NonFiniteLossError, memory_peaks
 from elasticqa.summary import closing, opening
 from elasticqa.task import Task, load_task
@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train one run, or go on with it; returns the exit status of this rank."""
     stop = StopRequest()
     stop.install()
+    print_stacks_when_asked()
     phases = Phases(psutil.Process().create_time())
     phases.end("import")
     early: EarlyEnd | None = None

@@ -10,7 +10,7 @@ import pytest
 
 from elasticqa import exits
 from elasticqa.launch import Launch, torchrun_options
-from tests import failing_evaluation, short_of_memory, training
+from tests import failing_evaluation, short_of_memory, stopping_start, training
 from tests.local_job import PATIENCE_S, Job, running
 
 pytestmark = pytest.mark.slow
@@ -71,6 +71,31 @@ def test_stopped_worker_is_noticed_and_the_group_starts_again(rank: int, flags: 
         (event,) = (line for line in job.lines(1)["event"] if line["name"] == "peer_lost")
         assert f"rank 1 on {HOST} was not heard of for" in event["message"]
         assert event["data"]["rank"] == 1
+
+
+@pytest.mark.parametrize(
+    ("moment", "rank"),
+    [
+        (stopping_start.IMPORTS, 1),
+        (stopping_start.BEFORE_GROUP, 0),
+        (stopping_start.IN_GROUP, 1),
+        (stopping_start.MEETING, 0),
+        (stopping_start.LOADING, 1),
+    ],
+)
+def test_worker_that_stops_before_any_attempt_is_told_by_the_next_start(
+    moment: str, rank: int, flags: list[str], tmp_path: Path
+) -> None:
+    job = Job(tmp_path, *flags, "--max-steps=4", nnodes="", nproc=2, silence_s=SILENCE_S,
+              module=stopping_start.__name__)  # fmt: skip
+    job.environ |= {stopping_start.MOMENT_VARIABLE: moment, stopping_start.RANK_VARIABLE: str(rank)}
+    with running(job):
+        assert job.nodes[0].wait(PATIENCE_S) == 0, job.told()
+    (event,) = (line for line in job.lines(1)["event"] if line["name"] == "start_failed")
+    assert re.match(rf"rank {rank} on {re.escape(HOST)} was ", event["message"]), event
+    assert job.lines(1)["attempt"][0]["restart_count"] == 1
+    assert job.lines(1)["end"][0]["status"] == "finished"
+    assert re.search(rf"elasticqa: rank {rank} on {re.escape(HOST)} was .* for \d+ s", job.told())
 
 
 @pytest.mark.parametrize("rank", [0, 1])
