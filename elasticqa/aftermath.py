@@ -34,12 +34,17 @@ class Aftermath:
         is_change = verdict.departure.kind == "changed"
         try:
             cause = self._keep(verdict)
-            if self.topology.is_node_main:
+            if self._is_speaker(verdict):
                 sys.stderr.write(f"elasticqa: {cause}; this attempt ends, what was saved is gone on from\n")
                 sys.stderr.flush()
         finally:
             # Whatever could not be kept: who waits for this process waits for ever.
             os._exit(exits.STOPPED if is_change else exits.PEER_LOST)
+
+    def _is_speaker(self, verdict: Verdict) -> bool:
+        """Whether this rank is the one of its node that says why, or is next to it, which may say nothing any more."""
+        is_next = self.topology.local_rank == 1 and verdict.rank == self.topology.rank - 1
+        return self.topology.is_node_main or is_next
 
     def _keep(self, verdict: Verdict) -> Departure:
         """Keep stacks and record, and return the cause as it is known."""

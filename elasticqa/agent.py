@@ -20,12 +20,13 @@ from torch.distributed.run import main as torchrun
 from elasticqa import exits
 from elasticqa.departures import AGENT_DIRECTORY_VARIABLE, attempt_of_workers, end_attempt, known_departures
 from elasticqa.errors import ConfigError
-from elasticqa.node_agent import NodeAgent, is_refusal
+from elasticqa.node_agent import NodeAgent
 from elasticqa.run_lock import hold
 from elasticqa.signals import AGENT_PID_VARIABLE
 from elasticqa.stacks import PEER_LOST
 from elasticqa.store_watch import StoreWatch
 from elasticqa.verdict import SILENCE_VARIABLE, silence_s
+from elasticqa.worker_ends import is_refusal
 
 
 class _Node:

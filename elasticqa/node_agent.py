@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ import psutil
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
-from torch.distributed.elastic.rendezvous.api import RendezvousError
+from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, _RendezvousExitOp
 
 from elasticqa import exits
 from elasticqa.departures import LEAVES, Departure, attempt_of_workers, departure, forget_attempt, keep_news, note
 from elasticqa.stacks import PEER_LOST
 from elasticqa.standstill import Standstill
+from elasticqa.worker_ends import departure_of, is_refusal
 
 SHUTDOWN_TIMEOUT_S = 60
 """Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
@@ -103,6 +104,8 @@ class NodeAgent(LocalElasticAgent):
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         if worker_group.workers[0].world_size > 1:  # one that trains alone keeps nobody waiting
             self._end_stopped(worker_group)
+        if self._has_peers and attempt_of_workers(self._folder) is None:
+            _check_open(worker_group)
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {failure.exitcode for failure in result.failures.values()}
         if is_refusal(codes):
@@ -134,7 +137,7 @@ class NodeAgent(LocalElasticAgent):
             code = handler.proc.poll()
             if code:
                 rank = worker_group.workers[local_rank].global_rank
-                found.append(_departure_of(rank, socket.gethostname(), code))
+                found.append(departure_of(rank, socket.gethostname(), code))
         if found:
             self._note([item for item in found if item is not None])
             self._resume_stopped()
@@ -212,34 +215,18 @@ def said_after(seconds: float, line: str) -> Iterator[None]:
         timer.cancel()
 
 
+def _check_open(worker_group: WorkerGroup) -> None:
+    """Raise where another node has failed for good: the workers of this one would wait for its own to come.
+
+    Once all have met, they notice it themselves.
+    """
+    if worker_group.spec.rdzv_handler.is_closed():
+        raise RendezvousClosedError("a node has failed for good")
+
+
 def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-def is_refusal(exit_codes: Collection[int]) -> bool:
-    """Whether workers refused the request; some may have been ended, or have missed others, before they said so."""
-    others = {exits.BAD_REQUEST, exits.STOPPED, exits.PEER_LOST, -PEER_LOST, -signal.SIGTERM}
-    return exits.BAD_REQUEST in exit_codes and others.issuperset(exit_codes)
-
-
-def _departure_of(rank: int, host: str, exit_code: int) -> Departure | None:
-    """Return what the exit status of a worker says; None where others say more."""
-    who = f"rank {rank} on {host}"
-    if exit_code == -PEER_LOST:
-        return departure("gone", who, "was sent SIGUSR2 to keep its stacks")
-    if exit_code < 0:
-        return departure("killed", who, f"was killed by {_name(-exit_code)}")
-    if exit_code in (exits.STOPPED, exits.PEER_LOST):
-        return None
-    return departure("ended", who, f"ended with status {exit_code}")
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -24,7 +24,14 @@ class Job:
     """The nodes of a job on this machine."""
 
     def __init__(
-        self, folder: Path, *flags: str, nnodes: str, nproc: int = 1, module: str = "", silence_s: float = SILENCE_S
+        self,
+        folder: Path,
+        *flags: str,
+        nnodes: str,
+        nproc: int = 1,
+        module: str = "",
+        silence_s: float = SILENCE_S,
+        max_restarts: int = 2,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.home = folder / "home"
@@ -33,12 +40,12 @@ class Job:
             self.home, ELASTICQA_RUN_ID="RUN", TORCHX_JOB_ID=f"local_cwd://torchx/{folder.name}-{os.getpid()}"
         )
         self.environ[SILENCE_VARIABLE] = f"{silence_s:g}"
-        launch = [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", "--max-restarts=2"]
+        launch = [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
         self.command = [sys.executable, "-m", "elasticqa.launch", *launch, *flags]
         if module:
             # As the launcher does: ranks of a new group would read the addresses of the one before.
             self.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-            options = ["--standalone", f"--nproc-per-node={nproc}", "--max-restarts=2"]
+            options = ["--standalone", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
             self.command = [sys.executable, "-m", "elasticqa.agent", *options, "-m", module, *flags]
         self.nodes: list[subprocess.Popen[bytes]] = []
 

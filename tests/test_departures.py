@@ -13,8 +13,10 @@ from elasticqa.departures import (
     departure,
     end_attempt,
     forget_attempt,
+    keep_news,
     known_departures,
     note,
+    take_news,
     tell_agent,
 )
 
@@ -93,3 +95,21 @@ def test_agent_learns_the_attempt_of_its_workers(tmp_path: Path, monkeypatch: py
     assert attempt_of_workers(tmp_path) == (tmp_path / "RUN", 7)
     forget_attempt(tmp_path)
     assert attempt_of_workers(tmp_path) is None
+
+
+def test_news_of_a_start_are_taken_once_and_of_each_the_surest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(AGENT_DIRECTORY_VARIABLE, str(tmp_path))
+    silent = departure("silent", "rank 0 on a", "was stopped for 25 s")
+    keep_news(tmp_path, "rank-00000", [GONE])
+    keep_news(tmp_path, "node-00000", [departure("changed", "node 1 on b", "leaves")])
+    keep_news(tmp_path, "node-00000", [silent])
+    keep_news(tmp_path, "node-00000", [KILLED])
+    assert take_news() == [KILLED, silent]
+    assert take_news() == []
+
+
+def test_worker_without_an_agent_has_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(AGENT_DIRECTORY_VARIABLE, raising=False)
+    assert take_news() == []
+    monkeypatch.setenv(AGENT_DIRECTORY_VARIABLE, str(tmp_path / "gone"))
+    assert take_news() == []
