@@ -31,6 +31,8 @@ EXIT_BARRIER_TIMEOUT_S = 120
 _LAST_SECONDS_S = 10.0
 _WATCH_FIRST_S = 5.0
 """For the ranks' own watch, which keeps more of a worker that stops once it has begun."""
+_ALIKE_S = 15.0
+"""For workers of this node that refuse the request as those of another did, and so end the job with another status."""
 _LONG_WAIT_S = 45.0
 """For other nodes, after which somebody who looks wants to know."""
 
@@ -52,6 +54,7 @@ class NodeAgent(LocalElasticAgent):
         self._folder = folder
         self._has_peers = has_peers
         self._standstill = Standstill(silence_s + _WATCH_FIRST_S)
+        self._open_at = 0.0
 
     @property
     def name(self) -> str:
@@ -82,6 +85,7 @@ class NodeAgent(LocalElasticAgent):
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         forget_attempt(self._folder)
+        self._open_at = time.monotonic()
         workers: dict[int, Any] = super()._start_workers(worker_group)
         assert isinstance(self._pcontext, SubprocessContext)
         self._note_before_closing(self._pcontext, worker_group)
@@ -105,7 +109,7 @@ class NodeAgent(LocalElasticAgent):
         if worker_group.workers[0].world_size > 1:  # one that trains alone keeps nobody waiting
             self._end_stopped(worker_group)
         if self._has_peers and attempt_of_workers(self._folder) is None:
-            _check_open(worker_group)
+            self._check_open(worker_group, time.monotonic())
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {failure.exitcode for failure in result.failures.values()}
         if is_refusal(codes):
@@ -121,14 +125,20 @@ class NodeAgent(LocalElasticAgent):
         assert self._pcontext is not None
         ranks = {pid: worker_group.workers[local].global_rank for local, pid in self._pcontext.pids().items()}
         for pid, seconds in self._standstill.over(ranks, time.monotonic()).items():
-            lost = departure(
-                "silent", f"rank {ranks[pid]} on {socket.gethostname()}", f"was stopped for {seconds:.0f} s"
-            )
+            who = f"rank {ranks[pid]} on {socket.gethostname()}"
+            lost = departure("silent", who, f"was stopped for {seconds:.0f} s")
             self._note([lost])
             _say(f"elasticqa: {lost}; its group ends, what was saved is gone on from")
             # In this order it runs no further than to where it keeps its stacks.
             for number in (PEER_LOST, signal.SIGCONT):
                 _send(pid, number)
+
+    def _check_open(self, worker_group: WorkerGroup, now: float) -> None:
+        """Raise where another node has failed for good: until all ranks have met, those of this one would wait."""
+        if not worker_group.spec.rdzv_handler.is_closed():
+            self._open_at = now
+        elif now - self._open_at > _ALIKE_S:
+            raise RendezvousClosedError("a node has failed for good")
 
     def _note_ends(self, context: SubprocessContext, worker_group: WorkerGroup) -> None:
         """Note how workers ended that have, if any failed, and let those that are stopped end too."""
@@ -213,15 +223,6 @@ def said_after(seconds: float, line: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _check_open(worker_group: WorkerGroup) -> None:
-    """Raise where another node has failed for good: the workers of this one would wait for its own to come.
-
-    Once all have met, they notice it themselves.
-    """
-    if worker_group.spec.rdzv_handler.is_closed():
-        raise RendezvousClosedError("a node has failed for good")
 
 
 def _say(line: str) -> None:
