@@ -4,10 +4,13 @@ import ipaddress
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
+from typing import Any
 
 from elasticqa.errors import ConfigError
 
 _FIRST_PORT, _NUM_PORTS = 20_000, 20_000
+_OF_LINK = ipaddress.ip_network("fe80::/10")
 
 
 def job_port(job_id: str, shift: float = 0.0) -> int:
@@ -19,6 +22,15 @@ def job_port(job_id: str, shift: float = 0.0) -> int:
     """
     number = int(job_id) if job_id.isdigit() else sum(map(ord, job_id)) * 31
     return _FIRST_PORT + (number + round(shift * _NUM_PORTS)) % _NUM_PORTS
+
+
+def endpoint(host: str, port: int) -> str:
+    """Return a port of a host as one text, an IPv6 address in brackets.
+
+    >>> endpoint("fd77::1", 29500)
+    '[fd77::1]:29500'
+    """
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def first_of(node_list: str) -> str:
@@ -55,10 +67,16 @@ def address_towards(first_host: str) -> str:
     """Return this node's address towards the first one; on the first node itself, the name that all have for it.
 
     Raises:
-        ConfigError: this node does not find the first one.
+        ConfigError: this node does not find the first one, or not at an address that others can be told.
     """
     try:
-        family, _, _, _, target = socket.getaddrinfo(first_host, 9, type=socket.SOCK_DGRAM)[0]
+        answers = [(answer[0], answer[4]) for answer in socket.getaddrinfo(first_host, 9, type=socket.SOCK_DGRAM)]
+        family, target = one_for_all(answers)
+        if _is_of_link(target):
+            raise ConfigError(
+                f"first node {first_host!r} is found at {target[0]} only, which has no meaning without an interface of "
+                "the node that asks: give it an address of its network, in the name server or in /etc/hosts"
+            )
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(target)  # sends nothing
             address = str(probe.getsockname()[0]).partition("%")[0]
@@ -70,3 +88,16 @@ def address_towards(first_host: str) -> str:
     # A first node may resolve its own name to a loopback address; others do not.
     is_here = address == target[0] or ipaddress.ip_address(address).is_loopback
     return first_host if is_here else address
+
+
+def one_for_all(answers: Sequence[tuple[int, tuple[Any, ...]]]) -> tuple[int, tuple[Any, ...]]:
+    """Return the first family and address that other nodes can be told, or the first of all where there is none.
+
+    A name server may put the address of a link before them.
+    """
+    return min(answers, key=lambda answer: _is_of_link(answer[1]))
+
+
+def _is_of_link(target: tuple[Any, ...]) -> bool:
+    """Whether an address is one of IPv6 that every link has anew: torch takes none with an interface in it."""
+    return ipaddress.ip_address(target[0]) in _OF_LINK

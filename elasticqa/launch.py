@@ -16,7 +16,7 @@ from typing import NoReturn
 import torch
 
 from elasticqa import exits
-from elasticqa.addresses import address_towards, first_of, job_port
+from elasticqa.addresses import address_towards, endpoint, first_of, job_port
 from elasticqa.config import TrainConfig, batch_plan
 from elasticqa.environment import JOINED_JOB_VARIABLE
 from elasticqa.errors import ConfigError, DataError, shown
@@ -71,16 +71,16 @@ def torchrun_options(launch: Launch, environ: Mapping[str, str]) -> list[str]:
     id: two jobs that share a node must not share a store.
     """
     if launch.max_nodes == 1:
-        endpoint, job_id = "localhost:0", "local"
+        meeting_point, job_id = endpoint("localhost", 0), "local"
     else:
-        job_id, first_host = _job_of(environ), _first_host(environ)
-        endpoint = f"{f'[{first_host}]' if ':' in first_host else first_host}:{job_port(job_id)}"
+        job_id = _job_of(environ)
+        meeting_point = endpoint(_first_host(environ), job_port(job_id))
     return [
         f"--nnodes={launch.min_nodes}:{launch.max_nodes}",
         f"--nproc-per-node={launch.nproc_per_node}",
         f"--max-restarts={launch.max_restarts}",
         "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={endpoint}",
+        f"--rdzv-endpoint={meeting_point}",
         f"--rdzv-id={job_id}",
         f"--rdzv-conf={_PACES}",
         # SIGUSR1 is the scheduler's warning; an agent that does not handle it dies of it.

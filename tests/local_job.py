@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Job:
         module: str = "",
         silence_s: float = SILENCE_S,
         max_restarts: int = 2,
+        inside: Sequence[list[str]] = (),
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.home = folder / "home"
@@ -47,12 +48,15 @@ class Job:
             self.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
             options = ["--standalone", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
             self.command = [sys.executable, "-m", "elasticqa.agent", *options, "-m", module, *flags]
+        self.inside = inside
+        """Of each node, the command that becomes its own on a machine of its own; none: all are on this machine."""
         self.nodes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> subprocess.Popen[bytes]:
         """Return the agent of a new node."""
+        inside = self.inside[len(self.nodes)] if self.inside else []
         with (self.logs / f"node-{len(self.nodes)}.log").open("wb") as log:
-            node = subprocess.Popen(self.command, cwd=REPOSITORY, env=self.environ, stdout=log, stderr=log)
+            node = subprocess.Popen([*inside, *self.command], cwd=REPOSITORY, env=self.environ, stdout=log, stderr=log)
         self.nodes.append(node)
         return node
 

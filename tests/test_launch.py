@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from elasticqa import exits
 from elasticqa.config import TrainConfig
@@ -59,10 +60,21 @@ def test_several_nodes_meet_at_the_host_that_the_scheduler_names() -> None:
     assert 1024 < port < 65536
 
 
+def test_agent_reads_the_address_that_the_scheduler_names() -> None:
+    host, port = endpoint(TWO_NODES, SLURM_JOB_ID="7", TORCHX_RANK0_HOST="fd77::1")
+    assert host == "[fd77::1]"
+    assert parse_rendezvous_endpoint(f"{host}:{port}", default_port=-1) == ("fd77::1", port)
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.1.1", "::1"])
 def test_first_node_is_reached_by_the_name_that_the_others_have_for_it(host: str) -> None:
     assert own_address(TWO_NODES, {"TORCHX_RANK0_HOST": host}) == host
     assert endpoint(TWO_NODES, TORCHX_RANK0_HOST=host)[0] == (f"[{host}]" if ":" in host else host)
+
+
+def test_first_node_of_the_link_only_is_refused_before_torch_reads_it() -> None:
+    with pytest.raises(ConfigError, match=r"first node 'fe80::1%lo' is found at fe80::1 only, .*give it an address"):
+        own_address(TWO_NODES, {"TORCHX_RANK0_HOST": "fe80::1%lo"})
 
 
 def test_one_node_looks_for_no_other() -> None:

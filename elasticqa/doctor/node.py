@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from elasticqa.addresses import first_of, job_port
+from elasticqa.addresses import endpoint, first_of, job_port
 from elasticqa.doctor.cluster import MARKER
 from elasticqa.errors import ConfigError
 from elasticqa.home import HomeError, home
@@ -45,7 +45,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     port = job_port(environ["SLURM_JOB_ID"], 0.25)
     try:
         dist.init_process_group(
-            "gloo", init_method=f"tcp://{host}:{port}", rank=number, world_size=num_nodes, timeout=TIMEOUT
+            "gloo", init_method=f"tcp://{endpoint(host, port)}", rank=number, world_size=num_nodes, timeout=TIMEOUT
         )
         try:
             measured = measure(num_nodes)

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Mapping
 
+from elasticqa.addresses import listen
 from elasticqa.doctor.finding import Finding, fail, ok, warn
 
 TORCHRUN_PORT = 29_500
@@ -38,7 +39,7 @@ def check_loopback(address: str = "127.0.0.1") -> Finding:
 def check_port(port: int) -> Finding:
     """Return whether the port is free on all interfaces."""
     try:
-        with socket.create_server(("", port)):
+        with listen(1, port):
             return ok("ports", f"port {port} is free")
     except OSError as error:
         found = f"port {port} is in use ({error.strerror})"

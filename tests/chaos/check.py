@@ -39,21 +39,21 @@ class Run:
     evaluations: dict[int, list[tuple[float, float]]]
 
     @classmethod
-    def of(cls, directory: Path) -> "Run":
-        """Return what a run directory says.
+    def of(cls, directory: Path, num_steps: int = NUM_STEPS) -> "Run":
+        """Return what the directory of a run of so many steps says.
 
         Raises:
             AssertionError: the run is not finished, or its record has a hole.
         """
         end = last_end(directory)
         assert end is not None, f"{directory} has no end"
-        assert (end["status"], end["step"]) == ("finished", NUM_STEPS)
+        assert (end["status"], end["step"]) == ("finished", num_steps)
         journals = {number: journal_of(directory, number) for number in _attempts(directory)}
-        lineage = lineage_of(journals, NUM_STEPS)
+        lineage = lineage_of(journals, num_steps)
         steps = {number: {line["step"]: line["loss"] for line in lines["step"]} for number, lines in journals.items()}
         fed = {number: _fed(directory, number) for number in set(lineage.values())}
         evaluations = _evaluations(journals.values())
-        owed = {*range(EVALUATE_EVERY, NUM_STEPS, EVALUATE_EVERY), NUM_STEPS} - evaluations.keys()
+        owed = {*range(EVALUATE_EVERY, num_steps, EVALUATE_EVERY), num_steps} - evaluations.keys()
         assert not owed, f"steps {sorted(owed)} were not evaluated"
         return cls(
             lineage=lineage,
@@ -143,17 +143,18 @@ def check(home: Path, directory: Path, reference: Run, *, is_elastic: bool, scra
     Args:
         home: of its record, whose database has been kept up to date on the way.
         directory: of the run.
-        reference: the same run, uninterrupted.
+        reference: the same run, uninterrupted; of whole epochs.
         is_elastic: the world size changed, so sums were made in another order.
         scratch: where a second database is built.
 
     Raises:
         AssertionError: a promise is broken.
     """
-    run = Run.of(directory)
-    assert sorted(run.lineage) == list(range(1, NUM_STEPS + 1))
+    num_steps = len(reference.lineage)
+    run = Run.of(directory, num_steps)
+    assert sorted(run.lineage) == list(range(1, num_steps + 1))
     assert run.fed == reference.fed
-    for epoch in range(NUM_STEPS // _STEPS_PER_EPOCH):
+    for epoch in range(num_steps // _STEPS_PER_EPOCH):
         steps = range(epoch * _STEPS_PER_EPOCH + 1, (epoch + 1) * _STEPS_PER_EPOCH + 1)
         assert sorted(feature for step in steps for feature in run.fed[step]) == list(range(_NUM_FEATURES))
     if is_elastic:
@@ -168,7 +169,7 @@ def check(home: Path, directory: Path, reference: Run, *, is_elastic: bool, scra
             step: set(found) for step, found in reference.evaluations.items()
         }
     newest = checkpoint_directories(directory / "checkpoints")[0]
-    assert read_manifest(newest, verify=True).step == NUM_STEPS
+    assert read_manifest(newest, verify=True).step == num_steps
     check_database(home, scratch)
     return run
 

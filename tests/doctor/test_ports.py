@@ -2,6 +2,8 @@
 
 import socket
 
+import pytest
+
 from elasticqa.doctor.ports import check_loopback, check_port
 
 
@@ -15,8 +17,9 @@ def test_address_of_another_machine_cannot_be_bound() -> None:
     assert "192.0.2.1 cannot be bound" in finding.found
 
 
-def test_port_that_somebody_listens_on_is_told() -> None:
-    with socket.create_server(("", 0)) as server:
+@pytest.mark.parametrize(("address", "family"), [("", socket.AF_INET), ("::", socket.AF_INET6)])
+def test_port_that_somebody_listens_on_is_told(address: str, family: socket.AddressFamily) -> None:
+    with socket.create_server((address, 0), family=family) as server:
         port = server.getsockname()[1]
         finding = check_port(port)
     assert finding.status == "warn"
