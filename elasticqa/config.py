@@ -63,7 +63,7 @@ class TrainConfig:
     attention: Attention = "auto"
     """`packed` removes padding (BERT family); `sdpa` too, without the flash kernel; `auto` packs where it can."""
     compile: bool | None = None
-    """Compile the encoder's layers; unset: where it pays (flash kernel or CUDA graphs, no kernels of ours, 500 steps)."""
+    """Compile the encoder's layers; unset: where it pays (flash or CUDA graphs, no kernels of ours, 500 steps)."""
     cuda_graphs: bool | None = None
     """Replay whole steps as CUDA graphs; unset: on a GPU, unless padded (FSDP only with `reshard` off)."""
     kernels: bool | None = None
