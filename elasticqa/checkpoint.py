@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.state_dict import set_state_dict
 from torch.optim import Optimizer
 
 from elasticqa.errors import CheckpointError
+from elasticqa.line_writer import JournalError
 from elasticqa.manifest import Manifest, amend_manifest, checkpoint_directories, directory_name, read_manifest
 from elasticqa.retention import note_best, put_back_replaced, set_aside
 from elasticqa.saving import Committed, Saving, Writer, cause_of
@@ -146,14 +147,16 @@ class Checkpointer:
     def amend(self, step: int, progress: Mapping[str, Any]) -> None:
         """Put what an evaluation has found into the progress of a committed checkpoint; only rank 0 does.
 
-        Where it cannot be written, a warning says so, and a run that goes on from there evaluates once more.
+        What has been said of it is durable before. Where it cannot be written, a warning says so, and a run that goes
+        on from there evaluates once more.
         """
         path = self._directory / directory_name(step)
         if not self._topology.is_main or not path.is_dir():
             return
         try:
+            self._writer.flush_record()
             amend_manifest(path, progress)
-        except (CheckpointError, OSError) as error:
+        except (CheckpointError, JournalError, OSError) as error:
             logger.warning("checkpoint %s cannot be told of its evaluation: %s", path, error)
 
     def newest_whole(self) -> tuple[Path, Manifest] | None:

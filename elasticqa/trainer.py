@@ -231,8 +231,6 @@ class Trainer:
             self.recorder.evaluation(evaluation)
             self.best_f1 = max(evaluation.f1, self.best_f1 or 0.0)
             self.checkpointer.keep_best(self.step, evaluation.f1)
-            # Before the checkpoint says that there is an evaluation of it.
-            self.recorder.flush()
             self.checkpointer.amend(self.step, {"best_f1": self.best_f1, "evaluated_step": self.step})
         self.figures.restart_clock()
 

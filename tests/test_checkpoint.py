@@ -8,7 +8,8 @@ import torch
 
 from elasticqa.checkpoint import Checkpointer
 from elasticqa.config import Parallel
-from elasticqa.manifest import Manifest
+from elasticqa.line_writer import JournalError
+from elasticqa.manifest import Manifest, read_manifest
 from elasticqa.retention import noted_best
 from elasticqa.saving import Committed
 from elasticqa.topology import Topology
@@ -161,6 +162,26 @@ def test_best_is_never_pruned_until_a_better_one_comes(tmp_path: Path) -> None:
     assert checkpointer.keep_best(3, 71.0)
     save_some(tmp_path, 4, keep=1)
     assert names(tmp_path) == ["best.json", "step-00000003", "step-00000004"]
+
+
+def test_checkpoint_is_told_of_its_evaluation_once_the_record_is_durable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpointer = save_some(tmp_path, 1)
+    path = tmp_path / "step-00000001"
+    before = read_manifest(path, verify=True)
+    checkpointer.amend(1, {"best_f1": 70.0})
+    manifest = read_manifest(path, verify=True)
+    assert manifest.progress == {**before.progress, "best_f1": 70.0}
+    assert (manifest.files, manifest.saved_at) == (before.files, before.saved_at)
+    checkpointer.amend(8, {"best_f1": 99.0})  # of which there is no checkpoint
+
+    def fail() -> None:
+        raise JournalError("the disk is full")
+
+    Checkpointer(tmp_path, Topology.from_env({}), keep=9, flush_record=fail).amend(1, {"best_f1": 80.0})
+    assert "cannot be told of its evaluation: the disk is full" in caplog.text
+    assert read_manifest(path, verify=True) == manifest
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"directory": "../..", "f1": 99}', '{"directory": "step-00000001"}'])
