@@ -12,6 +12,7 @@ import re
 import threading
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,6 +30,7 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 # Without one of these transformers makes up an empty vocabulary and goes on.
 _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+_OF_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 
 
 class ModelNotFoundError(ConfigError):
@@ -131,15 +133,17 @@ def _missing(folder: Path) -> str | None:
 def model_digest(name_or_path: str) -> str | None:
     """Return the SHA-256, in hex, of what a model's directory says that a run depends on; None for one not here.
 
-    That is its configuration, weights and vocabulary, by name and content.
+    That is its configuration, the weights that transformers takes, and what its tokenizer is made of, by name and
+    content. What cannot be read counts as absent: whoever needs it says so.
     """
     location = resolve_model(name_or_path)
     if isinstance(location, str):
         return None
+    weights = next((found for pattern in _WEIGHTS if (found := list(location.glob(pattern)))), [])
+    others = [path for pattern in ("config.json", *_VOCABULARIES, *_OF_TOKENIZER) for path in location.glob(pattern)]
     digest = hashlib.sha256()
-    patterns = ("config.json", *_WEIGHTS, *_VOCABULARIES)
-    for path in sorted({path for pattern in patterns for path in location.glob(pattern)}):
-        with path.open("rb") as file:
+    for path in sorted({*weights, *others}):
+        with suppress(OSError), path.open("rb") as file:
             digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return digest.hexdigest()
 

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,16 @@ from elasticqa.config import HARMLESS_FIELDS, MANNER_FIELDS, TrainConfig
 from elasticqa.errors import CheckpointError, ConfigError, shown
 from elasticqa.home import find_run, new_run_id
 from elasticqa.manifest import read_manifest, step_of
-from elasticqa.run_journal import attempt_line, digests_of, first_line, is_finished, journals_of, line_of, setup_of
+from elasticqa.run_journal import (
+    digests_of,
+    first_line,
+    is_finished,
+    journal_path,
+    journals_of,
+    line_of,
+    newest_line,
+    setup_of,
+)
 from elasticqa.run_lock import hold
 
 logger = logging.getLogger(__name__)
@@ -135,7 +144,7 @@ def _has_gone_back(directory: Path, resume: str) -> bool:
 
 def _refuse_differences(config: TrainConfig, directory: Path, digests: Mapping[str, str]) -> None:
     may_change = HARMLESS_FIELDS | MANNER_FIELDS
-    differences = _differences(config, directory, digests, may_change)
+    differences = _differences(config, directory, first_line(directory), digests, may_change)
     if differences:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
         raise ConfigError(
@@ -148,7 +157,8 @@ def _is_unfinished(config: TrainConfig, directory: Path, digests: Mapping[str, s
     line = first_line(directory)
     if line is None or line.get("provenance") != "measured":
         return False
-    if _differences(config, directory, digests, HARMLESS_FIELDS) or is_finished(directory):
+    # By its newest attempt, which may compute in another way than the first.
+    if _differences(config, directory, newest_line(directory), digests, HARMLESS_FIELDS) or is_finished(directory):
         return False
     try:
         with hold(directory) as is_mine:
@@ -164,11 +174,16 @@ def _is_unfinished(config: TrainConfig, directory: Path, digests: Mapping[str, s
 
 
 def _differences(
-    config: TrainConfig, directory: Path, digests: Mapping[str, str], may_change: frozenset[str]
+    config: TrainConfig,
+    directory: Path,
+    line: dict[str, Any] | None,
+    digests: Mapping[str, str],
+    may_change: frozenset[str],
 ) -> dict[str, tuple[Any, Any]]:
-    line = first_line(directory)
     recorded = (line or {}).get("config")
-    found = fixed_by(line, config).differences(recorded if isinstance(recorded, dict) else {}, may_change)
+    found = fixed_by(first_line(directory), config).differences(
+        recorded if isinstance(recorded, dict) else {}, may_change
+    )
     if found:
         return found
     before = digests_of(directory)
@@ -180,9 +195,12 @@ def _differences(
 
 
 def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
-    """Return what may change on resume and did, as (old, new), since the newest attempt before this one."""
-    lines = (attempt_line(directory, number) for number in range(attempt - 1, 0, -1))
-    recorded = next(filter(None, lines), {}).get("config")
+    """Return what may change on resume and did, as (old, new), since the newest attempt before that was set up.
+
+    One that ended before has told no change, and has trained nothing.
+    """
+    paths = [path for path in reversed(journals_of(directory)) if path < journal_path(directory, attempt)]
+    recorded = next((line_of(path) or {} for path in paths if setup_of(path)), {}).get("config")
     if not isinstance(recorded, dict):
         return {}
     now = config.to_dict()
@@ -195,5 +213,11 @@ def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[st
 
 def fixed_by(line: dict[str, Any] | None, config: TrainConfig) -> TrainConfig:
     """Return the config with the global batch of a run, given the `attempt` line of its first attempt."""
-    world_size = (line or {}).get("world_size")
-    return config.fixed(world_size if isinstance(world_size, int) and world_size > 0 else 1)
+    recorded, world_size = (line or {}).get("config"), (line or {}).get("world_size")
+    if not isinstance(world_size, int) or world_size < 1:
+        world_size = 1
+    size, micro = map((recorded if isinstance(recorded, dict) else {}).get, ("global_batch_size", "micro_batch_size"))
+    if isinstance(micro, int) and size == micro * world_size and size > 0:
+        # As the first start found it, whatever the micro-batch is now.
+        return replace(config, global_batch_size=config.global_batch_size or size)
+    return config.fixed(world_size)

@@ -22,7 +22,12 @@ def first_line(directory: Path) -> dict[str, Any] | None:
 
 def attempt_line(directory: Path, attempt: int) -> dict[str, Any] | None:
     """Return the `attempt` line of one attempt, or None if it has recorded nothing."""
-    return line_of(directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl")
+    return line_of(journal_path(directory, attempt))
+
+
+def journal_path(directory: Path, attempt: int) -> Path:
+    """Return where an attempt's journal is, of the main node."""
+    return directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl"
 
 
 def line_of(path: Path) -> dict[str, Any] | None:
@@ -46,11 +51,22 @@ def setup_of(path: Path) -> dict[str, Any] | None:
 
 
 def digests_of(directory: Path) -> dict[str, str]:
-    """Return what a run says of the content of its `dataset` and its `model`, as far as it has come."""
-    setup = next(filter(None, map(setup_of, journals_of(directory))), {})
-    objects = {kind: setup.get(kind) for kind in ("dataset", "model")}
-    digests = {kind: value.get("digest") for kind, value in objects.items() if isinstance(value, dict)}
-    return {kind: digest for kind, digest in digests.items() if isinstance(digest, str)}
+    """Return what a run said first of the content of its `dataset` and its `model`, as far as it has come."""
+    found: dict[str, str] = {}
+    for setup in filter(None, map(setup_of, journals_of(directory))):
+        for kind in {"dataset", "model"} - found.keys():
+            value = setup.get(kind)
+            digest = value.get("digest") if isinstance(value, dict) else None
+            if isinstance(digest, str):
+                found[kind] = digest
+        if len(found) == 2:
+            break
+    return found
+
+
+def newest_line(directory: Path) -> dict[str, Any] | None:
+    """Return the `attempt` line of a run's newest attempt that has come so far; None if nothing has been recorded."""
+    return next(filter(None, map(line_of, reversed(journals_of(directory)))), None)
 
 
 def last_end(directory: Path) -> dict[str, Any] | None:

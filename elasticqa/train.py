@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +26,7 @@ from elasticqa.export import save_pretrained
 from elasticqa.flags import parse_config
 from elasticqa.home import HomeError, home
 from elasticqa.hub import model_digest, resolve_model
+from elasticqa.line_writer import JournalError
 from elasticqa.model import QuestionAnswerer, load_model
 from elasticqa.phases import Phases
 from elasticqa.shortage import Shortage, keep
@@ -49,7 +50,7 @@ _AGREED = (ConfigError, DataError, DoesNotFitError, HomeError, NonFiniteLossErro
 """Errors that every rank raises at the same place."""
 
 _REFUSALS = (ConfigError, DataError, DoesNotFitError, HomeError, RunGoneError)
-_FAILURES = (NonFiniteLossError, CheckpointError)
+_FAILURES = (NonFiniteLossError, CheckpointError, JournalError)
 
 _FATAL = (NonFiniteLossError, DoesNotFitError)
 """Errors that the same start would raise again."""
@@ -145,7 +146,7 @@ def run(
             # Before the others are told: another cause, which this error only follows from, ends the process there.
             stacks.add_error(f"{watch.name} failed", error)
             watch.failed(error, is_agreed=isinstance(error, _AGREED))
-            write_end(attempt, "failed", _reason(error, topology, watch), is_fatal=isinstance(error, _FATAL))
+            _end_failed(attempt, error, _reason(error, topology, watch))
             raise
         watch.close()
         after = {"first_pass": trainer.first_pass_time_s, **phases.take()}
@@ -179,6 +180,12 @@ def _load(
         digests["model"] = digest
     phases.end("model")
     return task, bare, answerer, digests
+
+
+def _end_failed(attempt: Attempt, error: BaseException, reason: str) -> None:
+    # On a full disk this may fail as well: the error itself is the one to be told.
+    with suppress(JournalError):
+        write_end(attempt, "failed", reason, is_fatal=isinstance(error, _FATAL))
 
 
 def _reason(error: BaseException, topology: Topology, watch: Watch) -> str:

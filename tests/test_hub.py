@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elasticqa.errors import ConfigError
-from elasticqa.hub import Hub, ModelNotFoundError, is_path, load_tokenizer, resolve_model
+from elasticqa.hub import Hub, ModelNotFoundError, is_path, load_tokenizer, model_digest, resolve_model
 from tests.squad_samples import bert_tokenizer
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -148,3 +148,20 @@ def test_broken_tokenizer_is_refused_in_one_line(folder: Path, content: str) -> 
 )
 def test_paths_are_told_from_names(text: str, expected: bool) -> None:
     assert is_path(text) is expected
+
+
+def test_digest_of_a_model_follows_from_what_is_loaded_and_from_nothing_else(tmp_path: Path) -> None:
+    names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    for name in names:
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    digest = model_digest(str(tmp_path))
+    (tmp_path / "pytorch_model.bin").write_text("not taken where there are safetensors", encoding="utf-8")
+    (tmp_path / "README.md").write_text("x", encoding="utf-8")
+    (tmp_path / "gone.model").symlink_to("/nonexistent")
+    (tmp_path / "old.model").mkdir()
+    assert model_digest(str(tmp_path)) == digest
+    for name in names:
+        (tmp_path / name).write_text("other", encoding="utf-8")
+        assert model_digest(str(tmp_path)) != digest
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    assert model_digest(str(tmp_path)) == digest

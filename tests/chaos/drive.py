@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticqa.run_journal import is_finished
-from tests.chaos.faults import Faults
+from tests.chaos.faults import Faults, NoWorkerError
 from tests.chaos.job import Job, kill, until
 from tests.chaos.processes import Starter
 from tests.chaos.schedule import CHECKPOINT_EVERY, ENDS_ATTEMPT, EVALUATE_EVERY, Event, Schedule
@@ -78,9 +78,8 @@ class Driver:
         try:
             self.job.start_nodes(self._schedule.first_nodes)
             for event in self._schedule.events:
-                if not self._reach(event):
+                if not self._has_hit(event):
                     break
-                self._inflict(event)
             while not self._supervise():
                 self._wait()
         finally:
@@ -92,6 +91,17 @@ class Driver:
         self.outcome.num_attempts = self.job.attempt
         self.outcome.damaged = self._faults.damaged
         return self.outcome
+
+    def _has_hit(self, event: Event) -> bool:
+        """Do an event at its step; False when the run has ended before."""
+        while self._reach(event):
+            try:
+                self._inflict(event)
+            except NoWorkerError:  # it has ended since; whether others are to be started is for the supervision
+                self._wait()
+            else:
+                return True
+        return False
 
     def _reach(self, event: Event) -> bool:
         """Wait for the step of an event; False when the run has ended before."""

@@ -24,6 +24,10 @@ _QUIET_S = 0.5
 """A run that has said nothing for so long waits for the rank that was stopped."""
 
 
+class NoWorkerError(Exception):
+    """There is no worker at this moment: nodes wait for one another, or none is left."""
+
+
 class Faults:
     """Does the events of one schedule to one job."""
 
@@ -37,7 +41,11 @@ class Faults:
         """Names of the checkpoints that were damaged."""
 
     def inflict(self, event: Event) -> None:
-        """Do what an event says, and return when it is done."""
+        """Do what an event says, and return when it is done.
+
+        Raises:
+            NoWorkerError: nothing has been done.
+        """
         getattr(self, f"_{event.kind}")(event)
 
     def unlock(self) -> None:
@@ -60,13 +68,12 @@ class Faults:
 
     def _worker(self, event: Event) -> psutil.Process:
         """Return a worker, of the node that the event names if that one has any."""
-
-        def workers() -> list[psutil.Process]:
-            nodes = self._job.live()
-            ordered = [nodes[(event.node + shift) % len(nodes)] for shift in range(len(nodes))]
-            return [each for node in ordered for each in self._job.workers(node)]
-
-        return until(workers, "a worker")[0]
+        nodes = self._job.live()
+        ordered = [nodes[(event.node + shift) % len(nodes)] for shift in range(len(nodes))]
+        workers = [each for node in ordered for each in self._job.workers(node)]
+        if not workers:
+            raise NoWorkerError
+        return workers[0]
 
     def _kill_worker(self, event: Event) -> None:
         kill(self._worker(event).pid)
