@@ -34,14 +34,13 @@ class _Node:
 
     def __init__(self, options: Sequence[str], folder: Path) -> None:
         known = get_args_parser().parse_args(options)
-        silence = silence_s(os.environ.get(SILENCE_VARIABLE))
+        self._silence_s = silence_s(os.environ.get(SILENCE_VARIABLE))
         self._folder = folder
-        self._silence_s = silence
         self._agent: NodeAgent | None = None
         self._watch: StoreWatch | None = None
         if parse_min_max_nnodes(known.nnodes)[1] > 1:
             host, port = parse_rendezvous_endpoint(known.rdzv_endpoint, default_port=-1)
-            self._watch = StoreWatch(host, port, silence, self._lose_store)
+            self._watch = StoreWatch(host, port, self._silence_s, self._lose_store)
 
     def agent(self, *arguments: object, **options: object) -> NodeAgent:
         """Return what torch's launcher takes for its own agent."""
