@@ -52,47 +52,47 @@ for group in "$@"; do
     echo "== $group $(date +%T)"
     case $group in
     speed)
-        beside measure 330 train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
-            measure 330 train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
+        beside measure 330 training.train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
+            measure 330 training.train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
         ;;
     # Weak and strong apart: all variants of both need more memory than two cards have.
     scaling)
-        measure 170 scaling scaling-weak --squad "$train" --strong 0 --ready-within 110
-        measure 170 scaling scaling-strong --squad "$train" --weak 0 --ready-within 110
+        measure 170 training.scaling scaling-weak --squad "$train" --strong 0 --ready-within 110
+        measure 170 training.scaling scaling-strong --squad "$train" --weak 0 --ready-within 110
         ;;
     # What two GPUs cost: ours, DDP's own, none, smaller buckets, and FSDP's.
     parts)
-        measure 60 step_parts parts-24 --squad "$train"
+        measure 60 training.step_parts parts-24 --squad "$train"
         for variant in ddp "ddp --exchange ddp" "ddp --exchange none" "ddp --bucket-mib 25" fsdp; do
             # shellcheck disable=SC2086 # a strategy and options
-            together 60 step_parts "parts-48-${variant//[ -]/}" --squad "$train" --batch-size 48 --parallel $variant
+            together 60 training.step_parts "parts-48-${variant//[ -]/}" --squad "$train" --batch-size 48 --parallel $variant
         done
-        timeout -k 10 45 torchrun --standalone --nproc-per-node 2 -m benchmarks.ceilings --results "$OUT/ceilings.json" ||
+        timeout -k 10 45 torchrun --standalone --nproc-per-node 2 -m benchmarks.training.ceilings --results "$OUT/ceilings.json" ||
             echo "FAILED ceilings ($?)"
         ;;
     saving)
-        beside measure 140 checkpoint_stall stall-1 --squad "$train" --saves 12 -- measure 100 evaluation_speed evaluation-base \
+        beside measure 140 checkpoints.checkpoint_stall stall-1 --squad "$train" --saves 12 -- measure 100 training.evaluation_speed evaluation-base \
             --squad "$train" --dev "$dev"
         for parallel in ddp fsdp; do
-            together 140 checkpoint_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --saves 12
+            together 140 checkpoints.checkpoint_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --saves 12
         done
         ;;
     resize)
-        measure 240 resize resize --squad "$train"
+        measure 240 checkpoints.resize resize --squad "$train"
         ;;
     memory)
-        measure 150 memory memory --squad "$train" --limit 40
+        measure 150 memory.memory memory --squad "$train" --limit 40
         ;;
     recipe)
-        measure 290 recipe_time recipe --dataset "$DATASET" --parallel none
+        measure 290 quality.recipe_time recipe --dataset "$DATASET" --parallel none
         ;;
     quality)
-        measure 540 quality quality --dataset "$DATASET" --model "${MINILM:?}" --limit 500
+        measure 540 quality.quality quality --dataset "$DATASET" --model "${MINILM:?}" --limit 500
         ;;
     # The recipe's time on one card, and both kinds of training for quality on the other.
     recipe-and-quality)
-        beside measure 400 recipe_time recipe --dataset "$DATASET" --parallel none -- \
-            measure 400 quality quality --dataset "$DATASET" --model "${MINILM:?}" --limit 370 --cards 1 1
+        beside measure 400 quality.recipe_time recipe --dataset "$DATASET" --parallel none -- \
+            measure 400 quality.quality quality --dataset "$DATASET" --model "${MINILM:?}" --limit 370 --cards 1 1
         ;;
     *)
         echo "no group $group" >&2

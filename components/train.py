@@ -134,7 +134,7 @@ def _app(
                 image="",
                 # By path: outside an activated environment no `python` or `torchrun` of ours is found.
                 entrypoint=sys.executable,
-                args=["-m", "elasticqa.launch", *gpus, *arguments],
+                args=["-m", "elasticqa.cli.launch", *gpus, *arguments],
                 env={**carried, "PYTHONUNBUFFERED": "1", **(env or {})},
                 min_replicas=num_nodes[0],
                 num_replicas=num_nodes[1],

@@ -13,16 +13,16 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.announce import announce, hide_tokens_in_access_log
-from dashboard.group_cache import GroupCache
-from dashboard.ingesting import IngestLoop
-from dashboard.pages import page, problem, templates, wants_data
+from dashboard.background.group_cache import GroupCache
+from dashboard.background.ingest_thread import IngestLoop
+from dashboard.rendering.pages import page, problem, templates, wants_data
 from dashboard.routes import api, figures, health, predictions, profile, profiler, run, runs, speedup, throughput
-from dashboard.security import Guard, HostRule, Login
+from dashboard.security.access import Guard, HostRule, Login
+from dashboard.security.login_link import announce, hide_tokens_in_access_log
+from dashboard.security.token_file import load_token
 from dashboard.settings import Settings
-from dashboard.token_file import load_token
 from db.engine import create_engine_for, migrate
-from db.ingest import ingest
+from db.ingest.update import ingest
 from db.queries import RunNotFoundError
 
 

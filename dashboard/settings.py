@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from db.home import database_url, home_of, is_database_own, runs_dir_of
+from db.storage.home import database_url, home_of, is_database_own, runs_dir_of
 
 DEFAULT_INGEST_INTERVAL_S = 2.0
 

@@ -1,7 +1,8 @@
-"""Errors that somebody catches: the command line prints each as one line."""
+"""Exceptions that are caught somewhere, exit codes of our processes, and how both read on one line."""
 
 import os
 from dataclasses import dataclass
+from enum import IntEnum
 
 _MAX_SHOWN = 60
 
@@ -15,12 +16,41 @@ def shown(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
+def one_line(error: BaseException) -> str:
+    r"""Return the type of an error and the first line of its message.
+
+    >>> one_line(ValueError("no number\n  at all"))
+    'ValueError: no number'
+    """
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+class ExitCode(IntEnum):
+    """Exit codes of our processes."""
+
+    FAILED = 1
+    BAD_REQUEST = 2
+    """The same request would be refused again; Slurm does not requeue the job."""
+    PEER_LOST = 75
+    """EX_TEMPFAIL: another worker was lost; torchrun restarts the worker group."""
+    STORE_LOST = 76
+    """The rendezvous store is unreachable: run the same command again, on every node, to resume."""
+    STOPPED = 143
+    """128 + SIGTERM: asked to stop, and saved. Schedulers read it as the end they asked for; torchrun itself would
+    exit with 1, which they read as a failure."""
+
+
 class ConfigError(ValueError):
     """A request that cannot be met; the message has value, rule and way out."""
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint that cannot be written or read."""
+
+
+class JournalError(RuntimeError):
+    """Lines of the journal could not be made durable: training may go on, but the record may be incomplete."""
 
 
 class RunGoneError(CheckpointError):

@@ -7,8 +7,8 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from elasticqa.config import TrainConfig
-from elasticqa.recipes import RECIPES, recipe
+from elasticqa.config.recipes import RECIPES, recipe
+from elasticqa.config.train_config import TrainConfig
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 

@@ -43,7 +43,7 @@ lint-imports
 mypy
 
 # Whole jobs, which wait more than they compute: beside the others, with their output at the end.
-beside=(tests/slurm tests/compose tests/chaos tests/test_train.py)
+beside=(tests/slurm tests/compose tests/chaos tests/elasticqa/training/test_runs.py)
 output=$(mktemp)
 made+=("$output")
 pytest --durations=15 "${beside[@]}" > "$output" 2>&1 &

@@ -56,7 +56,7 @@ def tiny_squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a data set of 53 training and 20 development questions from the demo corpus."""
     folder = tmp_path_factory.mktemp("tiny-squad")
     for split, limit in (("train", 53), ("dev", 20)):
-        source = REPOSITORY / "elasticqa" / "squad" / "demo" / f"{split}.json"
+        source = REPOSITORY / "elasticqa" / "data" / "squad" / "demo" / f"{split}.json"
         articles = json.loads(source.read_text(encoding="utf-8"))["data"]
         left = limit
         for article in articles:

@@ -6,10 +6,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboard import formats, labels
 from dashboard.figures.style import axis, color_of, figure, plain, time_unit
-from db import statistics
-from db.queries import Group, distinctions
+from dashboard.text import formats, labels
+from db.queries import Group, distinctions, statistics
 
 _STRATEGY_COLORS = {"none": color_of(0), "ddp": color_of(2), "fsdp": color_of(1)}
 _OTHER_COLOR = color_of(3)

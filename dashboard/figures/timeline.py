@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from dashboard import formats
 from dashboard.figures.style import MUTED, axis, color_of, figure, plain, time_unit
+from dashboard.text import formats
 from db.queries import CheckpointRow, EvaluationRow, Stretch
 
 _LOST = "#c9463d"

@@ -11,7 +11,8 @@ from dashboard.routes.profile import TraceQuery
 from dashboard.routes.profiler import ProfilerQuery, shown
 from dashboard.routes.runs import RunsQuery
 from dashboard.routes.throughput import Line, line
-from db import queries, statistics
+from db import queries
+from db.queries import statistics
 
 router = APIRouter(prefix="/api", tags=["record"])
 

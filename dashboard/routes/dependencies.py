@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
-from dashboard.group_cache import GroupCache
+from dashboard.background.group_cache import GroupCache
 
 
 def session_of(request: Request) -> Iterator[Session]:

@@ -6,7 +6,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dashboard.assets import asset_response
+from dashboard.rendering.assets import asset_response
 from dashboard.routes.dependencies import SessionDep
 from db.queries import num_runs
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard import formats
-from dashboard.pages import page
+from dashboard.rendering.pages import page
 from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
+from dashboard.text import formats
 from db import queries
 
 PAGE_SIZE = 10

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from dashboard.pages import page
+from dashboard.rendering.pages import page
 from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
 from db import queries
 

@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard import formats
-from dashboard.pages import page
+from dashboard.rendering.pages import page
 from dashboard.routes.dependencies import SessionDep
+from dashboard.text import formats
 from db import queries
 
 PAGE_SIZE = 25

@@ -7,11 +7,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.configuration import grouped
-from dashboard.pages import page
+from dashboard.rendering.pages import page
 from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
+from dashboard.text.settings_groups import grouped
 from db import queries
-from db.step_summaries import MOST_STEPS
+from db.ingest.step_summaries import MOST_STEPS
 
 MOST_ROWS = 100
 """Of checkpoints, events and evaluations a page shows the newest so many; /api has more."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from dashboard.pages import page
+from dashboard.rendering.pages import page
 from dashboard.routes.dependencies import NowDep, SessionDep
 from db.queries import RunFilters, RunOrder, list_runs
 from db.queries.runs import Direction, SortColumn

@@ -8,11 +8,19 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard import labels
-from dashboard.pages import page
+from dashboard.rendering.pages import page
 from dashboard.routes.dependencies import GroupsDep, SessionDep
-from db import statistics
-from db.queries import Comparison, Group, ScalingLaw, compare_all, distinctions, scaling_laws, speedup_groups
+from dashboard.text import labels
+from db.queries import (
+    Comparison,
+    Group,
+    ScalingLaw,
+    compare_all,
+    distinctions,
+    scaling_laws,
+    speedup_groups,
+    statistics,
+)
 from db.queries.comparison import PROVENANCES
 
 MOST_GROUPS = 40

@@ -9,20 +9,20 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard import labels
-from dashboard.pages import page
+from dashboard.rendering.pages import page
 from dashboard.routes.dependencies import GroupsDep, SessionDep
-from db import statistics
+from dashboard.text import labels
+from db.ingest.step_summaries import MOST_STEPS
 from db.queries import (
     Group,
     StepSpeed,
     Utilization,
     distinctions,
+    statistics,
     step_speeds_of,
     throughput_groups,
     utilization,
 )
-from db.step_summaries import MOST_STEPS
 
 MOST_GROUPS = 40
 router = APIRouter(include_in_schema=False)

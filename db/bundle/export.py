@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from db.bundle.manifest import METADATA, NAME, BundleError, Entry, Manifest, is_safe_name
-from db.home import RUN_ID_PATTERN
+from db.storage.home import RUN_ID_PATTERN
 
 CHECKPOINTS = frozenset({"checkpoints", "model"})
 _CHUNK_BYTES = 2**20

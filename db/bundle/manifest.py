@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from db.home import RUN_ID_PATTERN
+from db.storage.home import RUN_ID_PATTERN
 
 NAME = "bundle.json"
 FORMAT = "elasticqa-bundle"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from db.bundle.manifest import MOST_MANIFEST_BYTES, NAME, BundleError, Entry, Manifest, parse_manifest
-from db.staging import commit, staged, sync
+from db.storage.atomic import commit, staged, sync
 
 MOST_RATIO = 200
 """Unpacked bytes for each packed one; journals reach about 20."""

@@ -41,7 +41,7 @@ class Run(Base):
     """Equal for repeats of one another: config without seed, name and resume; provenance; each world size and
     device that its attempts had."""
     status: Mapped[str] = mapped_column(String(16))
-    """Of the newest attempt as ingested: running, finished, failed, preempted; see `db.status` for `lost`."""
+    """Of the newest attempt as ingested: running, finished, failed, preempted; see `db.queries.status` for `lost`."""
     created_at: Mapped[float]
     """Submission: the time stamp of the run id, or the start of the first attempt."""
     started_at: Mapped[float | None]

@@ -13,14 +13,7 @@ from db.queries.distinctions import distinctions
 from db.queries.groups import Group, Repeat, Setting, groups_revision, speedup_groups, throughput_groups
 from db.queries.peaks import mfu, peak_flops_per_s
 from db.queries.predictions import PredictionPage, PredictionRow, Verdict, read_predictions
-from db.queries.profile_summary import (
-    DeviceShares,
-    ProfileSummary,
-    TimePart,
-    device_parts,
-    device_shares,
-    time_parts,
-)
+from db.queries.profile_summary import DeviceShares, ProfileSummary, TimePart, device_parts, device_shares, time_parts
 from db.queries.profiles import (
     ProfiledRun,
     ProfileKey,
@@ -46,15 +39,7 @@ from db.queries.rows import (
     TimeShare,
 )
 from db.queries.run_file import file_in_run
-from db.queries.runs import (
-    RunFilters,
-    RunNotFoundError,
-    RunOrder,
-    RunPage,
-    get_run,
-    list_runs,
-    num_runs,
-)
+from db.queries.runs import RunFilters, RunNotFoundError, RunOrder, RunPage, get_run, list_runs, num_runs
 from db.queries.scaling import ScalingFit, ScalingLaw, scaling_laws
 from db.queries.speed import StepSpeed, step_speed_of, step_speeds_of
 from db.queries.steps import lineage_of, loss_series, redone_loss_series, steps_of, throughput_series

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from db import statistics
+from db.queries import statistics
 from db.queries.groups import Group, Setting
-from db.statistics import Interval, RankTest
+from db.queries.statistics import Interval, RankTest
 
 PROVENANCES = ("measured", "imported", "reported")
 _NOT_SETTINGS = frozenset({"name", "seed", "resume", "recipe", "log_every_s"})

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from db.models import Attempt, Base, Checkpoint, Evaluation, Event, SystemSample
 from db.queries.rows import AttemptRow, CheckpointRow, EvaluationRow, EventRow, SystemRow, columns_of
-from db.status import effective_status
+from db.queries.status import effective_status
 
 RowT = TypeVar("RowT")
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Hashable, Sequence
 
+from db.ingest.run_summary import NOT_OF_THE_WORK
 from db.queries.comparison import setting_text
 from db.queries.groups import Group
-from db.summary import NOT_OF_THE_WORK
 
 
 def distinctions(groups: Sequence[Group], name: Callable[[Group], Hashable]) -> dict[str, tuple[str, ...]]:

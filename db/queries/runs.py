@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from db.models import Run
 from db.queries.rows import RunDetail, RunRow, columns_of
-from db.status import LOST_AFTER_S
+from db.queries.status import LOST_AFTER_S
 
 Direction = Literal["asc", "desc"]
 SortColumn = Literal[
@@ -126,7 +126,7 @@ def num_runs(session: Session) -> int:
 
 
 def effective_status(now: float) -> ColumnElement[str]:
-    """Return `db.status.effective_status` as an expression of the database."""
+    """Return `db.queries.status.effective_status` as an expression of the database."""
     is_silent = or_(Run.last_seen_at.is_(None), Run.last_seen_at < now - LOST_AFTER_S)
     is_lost = and_(Run.status == "running", is_silent)
     return case((is_lost, literal("lost")), else_=Run.status)

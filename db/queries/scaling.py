@@ -5,10 +5,10 @@ from math import atan, cos, pi, sin, sqrt
 
 import numpy as np
 
-from db import statistics
+from db.queries import statistics
 from db.queries.comparison import differences, is_equal_work
 from db.queries.groups import Group
-from db.statistics import CONFIDENCE, Interval
+from db.queries.statistics import CONFIDENCE, Interval
 
 LEAST_SIZES = 4
 _NUM_REWEIGHTINGS = 10

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from math import floor, log10
 
-from db import statistics
+from db.queries import statistics
 from db.reports.cells import significant
 
 WIDTH = 960.0

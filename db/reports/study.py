@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from db import statistics
-from db.queries import Comparison, Group, compare
+from db.queries import Comparison, Group, compare, statistics
+from db.queries.statistics import LEAST_FOR_MEDIAN_INTERVAL
 from db.reports.cells import UNKNOWN, interval, number, significant, text
 from db.reports.tables import Column, Table, difference_notes, group_configurations, ratio_cells
-from db.statistics import LEAST_FOR_MEDIAN_INTERVAL
 
 
 def study_table(groups: Sequence[Group], notes: Sequence[str] = ()) -> Table:

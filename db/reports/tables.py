@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from db import statistics
-from db.queries import Comparison, Group, RunRow, distinctions
+from db.queries import Comparison, Group, RunRow, distinctions, statistics
+from db.queries.statistics import LEAST_FOR_MEDIAN_INTERVAL
 from db.reports.cells import UNKNOWN, interval, moment, number, significant, text
-from db.statistics import LEAST_FOR_MEDIAN_INTERVAL
 
 
 @dataclass(frozen=True)

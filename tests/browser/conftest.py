@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
-from tests.browser.visits import Server, Visit
-from tests.conftest import REPOSITORY
-from tests.dashboard_lab import write_lab
-from tests.ports import free_port
+from tests.support.browser_visits import Server, Visit
+from tests.support.dashboard_lab import write_lab
+from tests.support.paths import REPOSITORY
+from tests.support.ports import free_port
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [

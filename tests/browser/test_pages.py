@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tests.browser.visits import Server, Visit, check, picture, show_all
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.browser_visits import Server, Visit, check, picture, show_all
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from db.engine import create_engine_for
-from elasticqa.manifest import checkpoint_directories, read_manifest
-from elasticqa.run_journal import last_end
+from elasticqa.checkpoint.manifest import checkpoint_directories, read_manifest
+from elasticqa.run.journal_reader import last_end
 from tests.chaos.schedule import EVALUATE_EVERY, NUM_STEPS
-from tests.record.rows import every_row, rebuilt
+from tests.support.rows import every_row, rebuilt
 
 _NUM_FEATURES, _STEPS_PER_EPOCH = 53, 8
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elasticqa.run_journal import is_finished
+from elasticqa.run.journal_reader import is_finished
 from tests.chaos.faults import Faults, NoWorkerError
 from tests.chaos.job import Job, kill, until
 from tests.chaos.processes import Starter

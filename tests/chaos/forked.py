@@ -1,9 +1,9 @@
 """Processes that start with their imports done, so that a schedule of many starts takes seconds.
 
 A server that has imported the trainer forks the nodes. A node runs the command that it is given as the interpreter
-would: ``-m elasticqa.launch``, which becomes ``-m elasticqa.agent``. Before its agent has any thread it forks a server
-of its own, which forks the workers that torchrun starts. They are children of their agent as they always are: the
-agent adopts them (PR_SET_CHILD_SUBREAPER), waits for them and signals them by their process ids.
+would: ``-m elasticqa.cli.launch``, which becomes ``-m elasticqa.elastic.torchrun``. Before its agent has any thread it
+forks a server of its own, which forks the workers that torchrun starts. They are children of their agent as they
+always are: the agent adopts them (PR_SET_CHILD_SUBREAPER), waits for them and signals them by their process ids.
 
 What differs from ``python -m`` is the interpreter's own start, and that is all.
 """
@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import psutil
 from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler import SubprocessHandler
 
-PRELOADED = ("elasticqa.launch", "elasticqa.agent", "elasticqa.train", "torch._dynamo")
+PRELOADED = ("elasticqa.cli.launch", "elasticqa.elastic.torchrun", "elasticqa.training.main", "torch._dynamo")
 WORKER_NAME = "chaos-worker"
 """Of the processes that torchrun started: at most 15 bytes, as the kernel has it."""
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 import psutil
 
-from elasticqa.launch import Launch, torchrun_options
-from tests import training
+from elasticqa.cli.launch import Launch, torchrun_options
 from tests.chaos.forked import Command
 from tests.chaos.processes import Starter
+from tests.support import training
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class Job:
         for _ in range(count):
             log = self._logs / f"node-{len(self.nodes)}.log"
             log.touch()
-            command = Command("elasticqa.launch", self._arguments, self._environ, str(log), str(log))
+            command = Command("elasticqa.cli.launch", self._arguments, self._environ, str(log), str(log))
             self.nodes.append(Node(self._starter.start(command), log))
 
     def live(self) -> list[Node]:

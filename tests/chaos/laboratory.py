@@ -4,11 +4,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests import training
 from tests.chaos.check import Run, check
 from tests.chaos.drive import Driver, Outcome, flags
 from tests.chaos.processes import Executed, Forked, Starter
 from tests.chaos.schedule import Schedule
+from tests.support import training
 
 _DISK = "64m"
 """Of a schedule that fills its disk: three checkpoints of 12 MB, the model and the rest fit."""

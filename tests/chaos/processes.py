@@ -14,7 +14,7 @@ from typing import Protocol
 import psutil
 
 from tests.chaos.forked import WORKER_NAME, Command
-from tests.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
 
 
 class Starter(Protocol):
@@ -97,7 +97,7 @@ class Executed:
 
     def workers(self, agent: int) -> list[psutil.Process]:
         """Return the training processes of an agent."""
-        return _children(agent, lambda process: "elasticqa.train" in process.cmdline())
+        return _children(agent, lambda process: "elasticqa.training.main" in process.cmdline())
 
     def close(self) -> None:
         """Kill what is left."""

@@ -1,4 +1,4 @@
-"""A fixed dozen of real runs under faults. `python -m benchmarks.chaos` draws hundreds of others from seeds."""
+"""A fixed dozen of real runs under faults. `python -m benchmarks.faults.chaos` draws hundreds of others from seeds."""
 
 import os
 from collections.abc import Iterator

@@ -26,14 +26,23 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from elasticqa.batching import StepPlanner
-from elasticqa.config import TrainConfig, batch_plan
+from elasticqa.checkpoint.manifest import (
+    MANIFEST,
+    Manifest,
+    checkpoint_directories,
+    directory_name,
+    read_manifest,
+    write_manifest,
+)
+from elasticqa.checkpoint.retention import note_best, noted_best, prune, put_back_replaced, put_in_place
+from elasticqa.config.batch_plan import batch_plan
+from elasticqa.config.environment import RUN_ID_VARIABLE
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.data.sampler import StepPlanner
 from elasticqa.errors import CheckpointError, ConfigError
-from elasticqa.journal import Journal, claim_attempt
-from elasticqa.manifest import MANIFEST, Manifest, checkpoint_directories, directory_name, read_manifest, write_manifest
-from elasticqa.resume import RUN_ID_VARIABLE, choose_run
-from elasticqa.retention import note_best, noted_best, prune, put_back_replaced, put_in_place
-from elasticqa.run_journal import is_finished
+from elasticqa.run.journal import Journal, claim_attempt
+from elasticqa.run.journal_reader import is_finished
+from elasticqa.training.resume import choose_run
 from tests.chaos.check import journal_of, lineage_of
 
 NUM_SCHEDULES = 2000

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from db.ingest import bring_up_to_date
+from db.ingest.update import bring_up_to_date
 
 
 class Watch:

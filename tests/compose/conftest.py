@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
+from tests.support.paths import REPOSITORY
+from tests.support.ports import free_port
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 OWNER = 10001
 """User and group of the home in these tests; no account has the number."""
 PASSWORD = "co:lon back\\slash 'quote\" $dollar"

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.compose.conftest import OWNER, PASSWORD, Stack
-from tests.journals import write_run
+from tests.support.journals import write_run
 
 pytestmark = [
     pytest.mark.docker,
@@ -57,7 +57,7 @@ def test_services_are_healthy_and_the_migration_has_ended(stack: Stack) -> None:
 
 def test_image_holds_no_torch(stack: Stack) -> None:
     assert "No module named 'torch'" in stack.inside("python", "-c", "import torch", expected=1).stderr
-    stack.inside("python", "-c", "import dashboard.app, elasticqa.commands.ingest, psycopg")
+    stack.inside("python", "-c", "import dashboard.app, elasticqa.cli.ingest, psycopg")
 
 
 def test_containers_run_without_root_capabilities_and_writable_system(stack: Stack) -> None:

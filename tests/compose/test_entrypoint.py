@@ -5,7 +5,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from tests.compose.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
 
 
 def enter(environ: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:

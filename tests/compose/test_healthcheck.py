@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tests.compose.conftest import REPOSITORY
+from tests.support.paths import REPOSITORY
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.compose.conftest import OWNER, REPOSITORY
+from tests.compose.conftest import OWNER
+from tests.support.paths import REPOSITORY
 
 
 @pytest.fixture

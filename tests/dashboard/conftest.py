@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.dashboard.homes import HOSTILE, NOW, client_on, fill
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
-from tests.dashboard_lab import ANSWERS, write_lab
-from tests.dashboard_traces import hostile_profile
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import HOSTILE, NOW, client_on, fill
+from tests.support.dashboard_lab import ANSWERS, write_lab
+from tests.support.dashboard_traces import hostile_profile
 
 
 @pytest.fixture(scope="module")

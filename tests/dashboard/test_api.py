@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, text
 
-from tests.dashboard.homes import KILLED, client_on
+from tests.support.dashboard_homes import KILLED, client_on
 
 
 def test_api_lists_runs_as_the_page_does(lab: TestClient) -> None:

@@ -5,9 +5,9 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from dashboard.assets import PLOTLY, STATIC, asset_url, map_style_ids
+from dashboard.rendering.assets import PLOTLY, STATIC, asset_url, map_style_ids
 from dashboard.routes.figures import CHARTS
-from tests.dashboard.homes import KILLED, MOST_BYTES
+from tests.support.dashboard_homes import KILLED, MOST_BYTES
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard import announce, configuration, formats, labels
 from dashboard.figures import style
+from dashboard.security import login_link
+from dashboard.text import formats, labels, settings_groups
 
 
-@pytest.mark.parametrize("module", [announce, configuration, formats, labels, style])
+@pytest.mark.parametrize("module", [login_link, settings_groups, formats, labels, style])
 def test_docstrings_say_the_truth(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.attempted > 0

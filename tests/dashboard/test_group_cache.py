@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from dashboard.group_cache import MOST_KEPT, GroupCache
+from dashboard.background.group_cache import MOST_KEPT, GroupCache
 from db.engine import create_engine_for, migrate
-from db.ingest import ingest
+from db.ingest.update import ingest
 from db.queries import Group, speedup_groups
-from tests.dashboard.homes import NOW
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import NOW
 
 
 @pytest.fixture

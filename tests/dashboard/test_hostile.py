@@ -6,8 +6,8 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.dashboard.homes import HOSTILE, KILLED
-from tests.dashboard_data import ulid
+from tests.support.dashboard_data import ulid
+from tests.support.dashboard_homes import HOSTILE, KILLED
 
 
 @pytest.mark.parametrize(

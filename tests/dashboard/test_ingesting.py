@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from dashboard.ingesting import IngestLoop
+from dashboard.background.ingest_thread import IngestLoop
 from db.engine import create_engine_for, migrate
-from db.ingest import ingest
-from tests.dashboard.homes import NOW
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
+from db.ingest.update import ingest
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import NOW
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:

@@ -10,9 +10,9 @@ from fastapi.testclient import TestClient
 
 from dashboard.routes.predictions import MOST_CONTEXT, passage
 from db.queries import PredictionRow
-from tests.dashboard.homes import KILLED, MOST_BYTES, NOW, RUNNING, client_on, fill
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
-from tests.dashboard_lab import ANSWERS
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import KILLED, MOST_BYTES, NOW, RUNNING, client_on, fill
+from tests.support.dashboard_lab import ANSWERS
 
 ADDRESS = f"/runs/{KILLED}/predictions"
 SPEC = RunSpec(ulid(1), (Life(1, 100, NOW - 900),), num_steps=100, answers=ANSWERS)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.dashboard.homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
-from tests.dashboard_traces import gpu_profile
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
+from tests.support.dashboard_traces import gpu_profile
 
 ON_GPU, ON_CPU = ulid(13), ulid(101)
 PLAIN = RunSpec(ulid(1), (Life(1, 60, NOW - 900),), num_steps=60, profile=gpu_profile(1))

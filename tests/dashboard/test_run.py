@@ -6,9 +6,9 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from dashboard.configuration import REST, grouped
-from tests.dashboard.homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
+from dashboard.text.settings_groups import REST, grouped
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
 
 
 def test_run_shows_every_attempt_of_a_killed_run(lab: TestClient) -> None:

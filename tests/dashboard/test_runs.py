@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from tests.dashboard.homes import NOW, client_on, fill
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import NOW, client_on, fill
 
 
 def test_root_leads_to_the_runs(lab: TestClient) -> None:

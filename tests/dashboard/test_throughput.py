@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from dashboard.routes.throughput import line
 from db import queries
 from db.engine import create_engine_for
-from tests.dashboard.homes import NOW, client_on, fill
-from tests.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import NOW, client_on, fill
 
 A100 = RunSpec(ulid(1), (Life(1, 100, NOW - 900),), world_size=2, num_steps=100, device_name="NVIDIA A100-PCIE-40GB")
 

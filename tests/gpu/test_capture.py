@@ -11,18 +11,20 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
-from elasticqa.attention import PACKED, PACKED_SDPA
-from elasticqa.batching import MicroBatch, StepPlan, StepPlanner, pack
-from elasticqa.build import build_engine
-from elasticqa.capture import CapturedEngine
-from elasticqa.config import BatchPlan, Precision, TrainConfig, batch_plan
-from elasticqa.engine import Engine
+from elasticqa.config.batch_plan import BatchPlan, batch_plan
+from elasticqa.config.train_config import Precision, TrainConfig
+from elasticqa.data.micro_batch import MicroBatch, pack
+from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError
-from elasticqa.model import ModelSpec, QuestionAnswerer
-from elasticqa.parallel import free_gathered
-from elasticqa.topology import Topology
-from tests.ranks import run_on_ranks
-from tests.test_model import random_features
+from elasticqa.models.attention import PACKED, PACKED_SDPA
+from elasticqa.models.parallelize import free_gathered
+from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer
+from elasticqa.training.builder import build_engine
+from elasticqa.training.graph_step import CapturedEngine
+from elasticqa.training.train_step import Engine
+from tests.elasticqa.models.test_question_answering import random_features
+from tests.support.ranks import run_on_ranks
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
-from elasticqa.attention import PACKED, PACKED_SDPA, has_flash, packed_attention
-from elasticqa.batching import MicroBatch, pack
-from elasticqa.fused import fuse
-from elasticqa.model import PACKABLE, ModelSpec, QuestionAnswerer, feature_losses
-from tests.test_model import random_features
+from elasticqa.data.micro_batch import MicroBatch, pack
+from elasticqa.models.attention import PACKED, PACKED_SDPA, has_flash, packed_attention
+from elasticqa.models.fused_layers import fuse
+from elasticqa.models.question_answering import PACKABLE, ModelSpec, QuestionAnswerer, feature_losses
+from tests.elasticqa.models.test_question_answering import random_features
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elasticqa.config import TrainConfig
-from elasticqa.layer_kernels import _ResidualNorm, column_sums, gelu, linear, residual_norm
-from elasticqa.optim import Updater, build_optimizer
-from elasticqa.packed_kernel import HEAD_SIZES, _attention, attention, draw_seeds
-from elasticqa.weight_kernel import WeightKernel
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.models.kernels.adamw import WeightKernel
+from elasticqa.models.kernels.attention import HEAD_SIZES, _attention, attention, draw_seeds
+from elasticqa.models.kernels.layers import _ResidualNorm, column_sums, gelu, linear, residual_norm
+from elasticqa.training.optimizer import Updater, build_optimizer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from elasticqa.checkpoint import Checkpointer
-from elasticqa.config import Parallel, TrainConfig
-from elasticqa.topology import Topology
+from elasticqa.checkpoint.checkpointer import Checkpointer
+from elasticqa.config.train_config import Parallel, TrainConfig
+from elasticqa.distributed.topology import Topology
 from tests.gpu.test_capture import alone, config_of, engine_of, planner_of
-from tests.ranks import run_on_ranks
+from tests.support.ranks import run_on_ranks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

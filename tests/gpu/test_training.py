@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import training
-from tests.conftest import REPOSITORY
+from tests.support import training
+from tests.support.paths import REPOSITORY
 
 NUM_GPUS = torch.cuda.device_count()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(NUM_GPUS == 0, reason="needs a CUDA device")]
@@ -68,7 +68,7 @@ def torchrun(home: Path, num_ranks: int, arguments: list[str], **variables: str)
 
 def command(num_ranks: int, arguments: list[str]) -> list[str]:
     launch = [f"--nproc-per-node={num_ranks}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    return [sys.executable, "-m", "torch.distributed.run", *launch, "-m", "elasticqa.train", *arguments]
+    return [sys.executable, "-m", "torch.distributed.run", *launch, "-m", "elasticqa.training.main", *arguments]
 
 
 def run(home: Path, num_ranks: int, arguments: list[str], device: int) -> Path:

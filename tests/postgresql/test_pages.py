@@ -11,9 +11,9 @@ from dashboard.app import create_app
 from dashboard.routes.figures import CHARTS
 from dashboard.settings import Settings
 from db.engine import create_engine_for, migrate
-from db.ingest import ingest
-from tests.dashboard_data import ulid
-from tests.dashboard_lab import write_lab
+from db.ingest.update import ingest
+from tests.support.dashboard_data import ulid
+from tests.support.dashboard_lab import write_lab
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.slow]
 

@@ -11,9 +11,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, select, text
 
 from db.engine import DatabaseVersionError, create_engine_for, migrate
-from db.ingest import ingest
+from db.ingest.update import ingest
 from db.models import Base
-from tests.journals import attempt_line, journal_path, numbered, step_line, write_run
+from tests.support.journals import attempt_line, journal_path, numbered, step_line, write_run
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.slow]
 

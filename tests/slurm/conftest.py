@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import training
-from tests.slurm.lab import Lab, start, stop
+from tests.support import training
+from tests.support.slurm_lab import Lab, start, stop
 
 FLAGS = (
     "--recipe=demo", "--max-length=160", "--doc-stride=32", "--global-batch-size=7", "--micro-batch-size=3",

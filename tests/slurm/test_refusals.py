@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import training
-from tests.slurm.lab import Lab, until
+from tests.support import training
+from tests.support.slurm_lab import Lab, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests import training
-from tests.conftest import REPOSITORY
-from tests.slurm.lab import Lab, until
+from tests.support import training
+from tests.support.paths import REPOSITORY
+from tests.support.slurm_lab import Lab, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -26,7 +26,7 @@ STUDY = (
 
 
 def scaling(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "elasticqa.cli", "scaling", *arguments]
+    return [sys.executable, "-m", "elasticqa.cli.main", "scaling", *arguments]
 
 
 def lines_of(lab: Lab) -> list[dict[str, Any]]:

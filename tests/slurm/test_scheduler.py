@@ -7,7 +7,7 @@ import pytest
 from torchx import specs
 
 from components.slurm.scheduler import SlurmScheduler
-from tests.slurm.lab import Lab, until
+from tests.support.slurm_lab import Lab, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -1,0 +1,1 @@
+"""Measurements: one script per table of README.md, in folders by subject."""

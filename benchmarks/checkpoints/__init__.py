@@ -1,0 +1,1 @@
+"""Cost of saves, and checkpoints loaded at another world size."""

@@ -1,0 +1,184 @@
+"""How long a save stops the steps, and what saves at an interval add to their time; one process, or under torchrun.
+
+To learn what takes the time of steps that go on meanwhile, parts of a save may be left out, and so may what the trainer
+does to keep full collections of garbage short.
+"""
+
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Collection
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks.training.ours import Loop, add_loop_options, config_of_options
+from benchmarks.training.setting import Data, facts, model_name, parser, synchronize, write
+from elasticqa.checkpoint import async_writer
+from elasticqa.checkpoint.async_writer import Committed
+from elasticqa.checkpoint.checkpointer import Checkpointer
+from elasticqa.checkpoint.manifest import Manifest
+from elasticqa.distributed.topology import Topology
+from elasticqa.training import garbage_collection
+from elasticqa.training.train_step import Engine
+
+PARTS = ("write", "hash", "settle")
+
+
+def leave_out(parts: Collection[str]) -> None:
+    """Let saves do without some of their parts: what comes out is no checkpoint."""
+    if "write" in parts:
+        async_writer.Writer._write_share = lambda *_: None  # type: ignore[method-assign]
+    if "hash" in parts:
+        async_writer.describe = lambda path, pattern: {  # type: ignore[attr-defined]
+            file.name: (file.stat().st_size, "0" * 64) for file in path.glob(pattern)
+        }
+    if "settle" in parts:
+        garbage_collection.settle = lambda: None
+
+
+class Collections:
+    """The time of full collections of garbage, in which no thread of this process runs Python."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+        gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, facts: dict[str, int]) -> None:
+        if facts["generation"] < 2:
+            return
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.seconds += time.perf_counter() - self._began
+
+
+class Saver:
+    """Saves the state of an engine and keeps the times of each save."""
+
+    def __init__(self, engine: Engine, checkpointer: Checkpointer) -> None:
+        self._engine, self._checkpointer = engine, checkpointer
+        self._number = 0
+        self.stalls_s: list[float] = []
+        self.saves_s: list[float] = []
+        self.num_bytes = 0
+
+    def prepare(self) -> None:
+        """Do what the trainer does in its first step."""
+        self._checkpointer.prepare(self._engine.model, self._engine.optimizer, self._extra())
+        garbage_collection.settle()
+
+    def start(self) -> None:
+        """Begin to save as the trainer does, once the steps so far are computed."""
+        synchronize()
+        self._number += 1
+        began = time.perf_counter()
+        manifest = Manifest(self._number, {}, {})
+        self._checkpointer.start(manifest, self._engine.model, self._engine.optimizer, self._extra(), self._note)
+        self.stalls_s.append(time.perf_counter() - began)
+
+    def finish(self) -> None:
+        """Wait for the save."""
+        self._checkpointer.finish()
+
+    def _extra(self) -> dict[str, Any]:
+        return {"updater": self._engine.updater.state_dict()}
+
+    def _note(self, committed: Committed) -> None:
+        self.saves_s.append(committed.save_time_s)
+        self.num_bytes = committed.manifest.num_bytes
+
+
+def seconds(loop: Loop, num_steps: int, saver: Saver | None) -> float:
+    """Return the time of so many steps, with a save from their beginning if there is a saver."""
+    synchronize()
+    began = time.perf_counter()
+    if saver is not None:
+        saver.start()
+    for _ in range(num_steps):
+        loop.step()
+    synchronize()
+    if saver is not None:
+        saver.finish()
+    return time.perf_counter() - began
+
+
+def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, window: int) -> dict[str, Any]:
+    """Return what saves cost; every rank must call this.
+
+    Args:
+        loop: warmed up.
+        saver: of the loop's engine.
+        num_saves: of which stalls are taken, each in a window of steps beside one without a save.
+        every: steps between two saves, for the inflation.
+        window: steps that go on while a save is written; what is left of it then is waited for, and counts.
+    """
+    loop.step()
+    saver.prepare()
+    seconds(loop, window, saver)
+    collections = Collections()
+    plain: list[float] = []
+    with_save: list[float] = []
+    for _ in range(num_saves):
+        plain.append(seconds(loop, window, None))
+        with_save.append(seconds(loop, window, saver))
+    stalls = sorted(saver.stalls_s)
+    extra_s = [one - other for one, other in zip(with_save, plain, strict=True)]
+    return {
+        "stall_p50_ms": 1e3 * statistics.median(stalls),
+        "stall_p95_ms": 1e3 * stalls[min(len(stalls) - 1, int(0.95 * len(stalls)))],
+        "stall_max_ms": 1e3 * stalls[-1],
+        "stalls_ms": [1e3 * stall for stall in saver.stalls_s],
+        "save_time_s": saver.saves_s,
+        "bytes": saver.num_bytes,
+        "every": every,
+        "window": window,
+        "seconds_without": plain,
+        "seconds_with": with_save,
+        "collections_s": collections.seconds,
+        "inflation_percent": 100 * statistics.median(extra_s) / (every * statistics.median(plain) / window),
+    }
+
+
+def main() -> None:
+    """Measure and write the result."""
+    options = parser(__doc__ or "")
+    add_loop_options(options)
+    options.add_argument("--saves", type=int, default=20)
+    options.add_argument("--every", type=int, default=1000, help="steps between two saves")
+    options.add_argument("--window", type=int, default=700, help="steps that are timed with a save and without")
+    options.add_argument("--leave-out", nargs="+", default=[], choices=PARTS, help="to try without it")
+    options.add_argument("--directory", type=Path, help="to save in; default: where temporary files go")
+    given = options.parse_args()
+    leave_out(given.leave_out)
+    topology = Topology.from_env()
+    config = config_of_options(given, topology)
+    with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
+        loop = Loop(config, Data.of(given).features(), topology, given.model, stack)
+        loop.warm_up()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=given.directory)))
+        folder = topology.broadcast(folder)
+        checkpointer = Checkpointer(folder, topology, keep=2)
+        stack.callback(checkpointer.close)
+        saver = Saver(loop.engine, checkpointer)
+        found = measure(loop, saver, num_saves=given.saves, every=given.every, window=given.window)
+        if topology.is_main:
+            row = {"what": "stall", "parallel": given.parallel, "model": model_name(given.model)}
+            row["left_out"] = given.leave_out
+            row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size, **found, **facts()}
+            write(given.results, [row])
+            print(
+                f"{given.parallel} x {topology.world_size}: stall p50 {row['stall_p50_ms']:.1f} ms, p95 "
+                f"{row['stall_p95_ms']:.1f} ms, max {row['stall_max_ms']:.1f} ms; whole save "
+                f"{statistics.median(row['save_time_s']):.2f} s, {row['bytes'] / 2**20:.0f} MiB; every {given.every} "
+                f"steps +{row['inflation_percent']:.2f}%",
+                flush=True,
+            )
+        topology.barrier()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Real runs under faults: what they cost and what they lose."""

@@ -1,0 +1,1 @@
+"""Memory of BERT-large under DDP and FSDP."""

@@ -1,0 +1,165 @@
+"""One rank of `memory`: steps at batches that grow, until one does not fit. Started by `memory` only."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from benchmarks.training.setting import MAX_LENGTH, Data, build_model, card, synchronize
+from elasticqa.config.batch_plan import batch_plan
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.data.sampler import Extent, StepPlan
+from elasticqa.data.squad.features import Features
+from elasticqa.distributed.topology import Topology
+from elasticqa.errors import DoesNotFitError, NoMemoryHereError
+from elasticqa.models.attention import PACKED
+from elasticqa.models.parallelize import local_parameter_bytes
+from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer, recompute_layers
+from elasticqa.training.builder import build_engine
+from elasticqa.training.train_step import Engine
+
+T = TypeVar("T")
+
+STEPS = 2
+EXIT_NO_MEMORY = 3
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to try."""
+
+    data: Data
+    model: str
+    parallel: str
+    recomputes: bool
+    batches: list[int]
+    """Features a rank, rising."""
+    is_alone: bool
+    """The other ranks are not there, and nothing is exchanged with them."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A batch that fits a rank, and what it took."""
+
+    batch: int
+    peak_memory_bytes: int | None
+    peak_reserved_bytes: int | None
+    local_parameter_bytes: int
+    parameter_bytes: int
+    card: str
+
+
+class Alone(Topology):
+    """A rank whose world is not there: collectives of tensors return at once, what they give is undefined."""
+
+    @contextmanager
+    def process_group(self, timeout: timedelta) -> Iterator[None]:
+        """Hold a default group in which nothing is exchanged."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        dist.init_process_group("fake", store=FakeStore(), rank=self.rank, world_size=self.world_size)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+    def broadcast(self, value: T) -> T:
+        """Return the value."""
+        return value
+
+    def gather(self, value: T | None) -> list[T]:
+        """Return the value as that of every rank."""
+        return [] if value is None else [value] * self.world_size
+
+
+def main() -> None:
+    """Try batch after batch and tell each that fits."""
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    try:
+        ask: Ask = connection.recv()
+    except EOFError:
+        return
+    topology = (Alone if ask.is_alone else Topology).from_env()
+    with topology.process_group(timedelta(minutes=2)), ExitStack() as stack:
+        features = ask.data.features()
+        torch.manual_seed(0)
+        with torch.device(topology.device):
+            bare = build_model(ask.model, 0, attn_implementation=PACKED)
+        if ask.recomputes:
+            recompute_layers(bare)
+        answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, "auto"))
+        whole = sum(parameter.numel() * parameter.element_size() for parameter in answerer.parameters())
+        engine = _engine(ask, topology, features, answerer, stack)
+        if ask.is_alone and isinstance(engine.model, DistributedDataParallel):
+            engine.model.register_comm_hook(None, _leave_as_it_is)
+        engine.prime(0)
+        longest = int(np.argmax(features.lengths))
+        for batch in ask.batches:
+            try:
+                for step in range(STEPS):
+                    engine.run(_plan(step, batch, longest, features, topology.world_size), 1e-5, wants_stop=False)
+                synchronize()
+            except (torch.OutOfMemoryError, DoesNotFitError, NoMemoryHereError) as error:
+                print(error, flush=True)
+                # To leave the process group in order, the other ranks would have to come along.
+                os._exit(EXIT_NO_MEMORY)
+            connection.send(Fit(batch, *_peaks(), local_parameter_bytes(engine.model), whole, card()))
+
+
+def _leave_as_it_is(
+    _: None,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
+    """Stand in for DDP's exchange, which happens in the bucket and so takes no memory."""
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+def _engine(ask: Ask, topology: Topology, features: Features, answerer: QuestionAnswerer, stack: ExitStack) -> Engine:
+    most = max(ask.batches)
+    config = TrainConfig(
+        parallel=cast("Literal['ddp', 'fsdp']", ask.parallel),
+        global_batch_size=most * topology.world_size,
+        micro_batch_size=most,
+        max_length=MAX_LENGTH,
+        activation_checkpointing=ask.recomputes,
+        # The same for all four: a capture cannot recompute, and compiled code keeps other tensors.
+        compile=False,
+        cuda_graphs=False,
+        # Memory is what is asked for.
+        reshard=ask.parallel == "fsdp" or None,
+    )
+    plan = batch_plan(config, len(features), topology.world_size)
+    return build_engine(config, topology, plan=plan, features=features, answerer=answerer, stack=stack)
+
+
+def _plan(step: int, batch: int, index: int, features: Features, world_size: int) -> StepPlan:
+    """Return a step in which every rank feeds one feature so many times."""
+    tokens = batch * int(features.lengths[index])
+    return StepPlan(
+        step=step,
+        epoch=0,
+        micro_batches=[np.full(batch, index, dtype=np.int64)],
+        num_features=batch * world_size,
+        num_tokens=tokens * world_size,
+        max_share_tokens=tokens,
+        largest=Extent(batch, tokens, tokens),
+    )
+
+
+def _peaks() -> tuple[int | None, int | None]:
+    if not torch.cuda.is_available():
+        return None, None
+    return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()

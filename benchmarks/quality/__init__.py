@@ -1,0 +1,1 @@
+"""EM, F1 and time of whole recipes."""

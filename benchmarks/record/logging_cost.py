@@ -1,0 +1,131 @@
+"""What noting a step costs the training thread, with the writer threads at work: microseconds, p50 and p99.
+
+Steps are noted as the trainer notes them, every few milliseconds of computation, into a real journal on a real disk.
+Beside them `nothing`: the clock is read until ten microseconds have passed, which shows what else the machine does to a
+thread meanwhile.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.support.circumstances import circumstances
+from elasticqa.config.batch_plan import BatchPlan
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.run.journal import FedLog, Journal
+from elasticqa.run.metrics import StepMetrics
+from elasticqa.run.recorder import Recorder
+from elasticqa.run.tensorboard import TensorBoardLog
+from elasticqa.training import garbage_collection
+
+_IDS = list(range(24))
+_NOTHING_S = 10e-6
+
+
+def _metrics(step: int) -> StepMetrics:
+    return StepMetrics(
+        step=step, epoch=0, samples_seen=24 * step, loss=1.25, grad_norm=0.5, learning_rate=3e-5, step_time_s=0.01,
+        data_time_s=0.001, num_features=24, num_tokens=4096, num_padded_tokens=9216, peak_memory_bytes=None,
+        is_warmup=False,
+    )  # fmt: skip
+
+
+def _wait(_: StepMetrics) -> None:
+    end = time.perf_counter() + _NOTHING_S
+    while time.perf_counter() < end:
+        pass
+
+
+def costs_us(note: Callable[[StepMetrics], None], num_steps: int, step_s: float) -> list[float]:
+    """Return the cost of noting each step, in microseconds.
+
+    Args:
+        note: a step.
+        num_steps: to note.
+        step_s: seconds of computation in torch before each.
+    """
+    matrix = torch.rand(256, 256)
+    result = []
+    for step in range(1, num_steps + 1):
+        metrics = _metrics(step)
+        end = time.perf_counter() + step_s
+        while time.perf_counter() < end:
+            torch.mm(matrix, matrix)
+        began = time.perf_counter()
+        note(metrics)
+        result.append(1e6 * (time.perf_counter() - began))
+    return result
+
+
+def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float]]:
+    """Return the costs of nothing, of the journal alone, and of everything that is noted of a step."""
+    journal, fed_log = Journal(folder, 1, 0), FedLog(folder, 1, 0)
+
+    def journal_only(metrics: StepMetrics) -> None:
+        fed_log.write(metrics.step, _IDS)
+        journal.write("step", vars(metrics))
+
+    tensorboard = TensorBoardLog(folder / "tensorboard")
+    recorder = Recorder(
+        TrainConfig(),
+        BatchPlan(24 * num_steps, 24, num_steps, 2 * num_steps),
+        journal=journal,
+        tensorboard=tensorboard,
+        fed_log=fed_log,
+        is_main=True,
+    )
+
+    def everything(metrics: StepMetrics) -> None:
+        recorder.fed(metrics.step, _IDS)
+        recorder.step(metrics)
+
+    garbage_collection.settle()
+    result = {
+        "nothing": costs_us(_wait, num_steps, step_s),
+        "journal": costs_us(journal_only, num_steps, step_s),
+        "all": costs_us(everything, num_steps, step_s),
+    }
+    tensorboard.close()
+    fed_log.close()
+    journal.close()
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print and keep."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.record.logging_cost", description=__doc__)
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--step-ms", type=float, default=5.0)
+    parser.add_argument("--folder", type=Path, help="on the file system to try; default: the one of temporary files")
+    parser.add_argument("--results", type=Path)
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        measured = measure(Path(folder), options.steps, options.step_ms / 1e3)
+    results: list[dict[str, Any]] = [
+        {
+            "measurement": f"logging_cost_{what}",
+            "steps": options.steps,
+            "step_ms": options.step_ms,
+            **{f"p{level}_us": round(float(np.percentile(costs, level)), 2) for level in (50, 99)},
+            "max_us": round(max(costs), 1),
+            **circumstances("benchmarks.record.logging_cost"),
+        }
+        for what, costs in measured.items()
+    ]
+    print(json.dumps(results, indent=1))
+    if options.results is not None:
+        options.results.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

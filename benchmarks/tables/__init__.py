@@ -1,0 +1,1 @@
+"""From raw results to the tables of README.md."""

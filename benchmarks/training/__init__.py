@@ -1,0 +1,1 @@
+"""Training and evaluation speed, beside the Hugging Face Trainer and Lightning."""

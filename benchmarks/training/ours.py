@@ -1,0 +1,180 @@
+"""Training steps of elasticqa as its trainer takes them: planning, packing, the step, its figures read late."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import cycle
+from typing import Any
+
+import torch
+
+from benchmarks.training.rounds import Case
+from benchmarks.training.setting import MAX_LENGTH, build_model
+from benchmarks.training.variant import Worker
+from elasticqa.config.batch_plan import batch_plan
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.data.squad.features import Features
+from elasticqa.distributed.topology import Topology
+from elasticqa.models.attention import PACKED, PACKED_SDPA
+from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer
+from elasticqa.training import garbage_collection
+from elasticqa.training.builder import build_engine
+from elasticqa.training.graph_step import CapturedEngine
+from elasticqa.training.optimizer import learning_rate_at
+from elasticqa.training.train_step import Engine
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "elasticqa": {},
+    "elasticqa_eager": {"compile": False, "cuda_graphs": False},
+    "elasticqa_captured": {"compile": False, "kernels": False},
+    "elasticqa_compiled": {"kernels": False},
+    "elasticqa_fp16_sdpa": {"attention": "sdpa", "precision": "fp16"},
+    "elasticqa_fp16_sdpa_captured": {"attention": "sdpa", "precision": "fp16", "compile": False},
+    "elasticqa_fp16_sdpa_eager": {"attention": "sdpa", "precision": "fp16", "compile": False, "cuda_graphs": False},
+    "elasticqa_ddp": {"parallel": "ddp"},
+    "elasticqa_fsdp": {"parallel": "fsdp"},
+}
+"""Variant -> what differs from the defaults; `elasticqa` is what a user gets without a flag, `elasticqa_fp16_sdpa` what
+a GPU older than 8.0 can do."""
+HORIZON = 2_000
+"""Steps whose sizes are captured before anything is measured."""
+LAG = 2
+"""Steps after which the trainer reads figures."""
+
+
+def config_of(case: Case) -> TrainConfig:
+    """Return the config of a variant."""
+    changes = VARIANTS[case.variant]
+    per_rank = -(-case.global_batch_size // case.world_size)
+    return TrainConfig(
+        model=case.model,
+        global_batch_size=case.global_batch_size,
+        # The largest share may have some features more than the mean.
+        micro_batch_size=per_rank if case.world_size == 1 else 2 * per_rank,
+        learning_rate=4e-5,
+        epochs=2,
+        max_length=MAX_LENGTH,
+        **{"parallel": "none", **changes},
+    )
+
+
+def add_loop_options(options: ArgumentParser) -> None:
+    """Add the options of scripts that take steps by themselves, alone or under torchrun."""
+    options.add_argument("--model", default="bert-base")
+    options.add_argument("--parallel", choices=("none", "ddp", "fsdp"), default="none")
+    options.add_argument("--batch-size", type=int, default=24, help="features of a step over all ranks")
+
+
+def config_of_options(given: Namespace, topology: Topology, **more: Any) -> TrainConfig:
+    """Return the config that the options ask for."""
+    per_rank = -(-given.batch_size // topology.world_size)
+    return TrainConfig(
+        model=given.model,
+        parallel=given.parallel,
+        global_batch_size=given.batch_size,
+        # The largest share may have some features more than the mean.
+        micro_batch_size=per_rank if topology.world_size == 1 else 2 * per_rank,
+        max_length=MAX_LENGTH,
+        **more,
+    )
+
+
+def run(case: Case, worker: Worker) -> None:
+    """Take steps until told to stop."""
+    # Compiled code is kept between runs, as it is for a user.
+    os.environ.setdefault("ELASTICQA_HOME", os.fspath(case.data.cache / "home"))
+    topology = Topology.from_env()
+    with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
+        loop = Loop(config_of(case), case.data.features(), topology, case.model, stack)
+        loop.warm_up()
+        for _ in worker:
+            loop.step()
+
+
+class Loop:
+    """An engine and the steps that it takes, over and over again those of the first epoch that are full."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        features: Features,
+        topology: Topology,
+        model: str,
+        stack: ExitStack,
+        **more: Any,
+    ) -> None:
+        """Build an engine, with ``more`` changed in the model's configuration; every rank must call this."""
+        self._config = config
+        # As the trainer does: on a CPU there is nobody else to do it meanwhile.
+        self._is_ahead = topology.device.type == "cuda"
+        self._plan = batch_plan(config, len(features), topology.world_size)
+        attention = PACKED_SDPA if config.attention == "sdpa" else PACKED
+        bare = build_model(model, config.seed, attn_implementation=attention, **more)
+        answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, config.attention))
+        self.engine: Engine = build_engine(
+            config, topology, plan=self._plan, features=features, answerer=answerer, stack=stack
+        )
+        stack.callback(self.engine.close)
+        self._planner = StepPlanner(
+            self._plan,
+            features.lengths,
+            seed=config.seed,
+            rank=topology.rank,
+            world_size=topology.world_size,
+            micro_batch_size=config.micro_batch_size,
+        )
+        self._num_full = max(1, len(features) // self._plan.global_batch_size)
+        self._steps: Iterator[int] = cycle(range(self._num_full))
+        self._pending: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
+        self.losses: list[float] = []
+        self.data_time_s = 0.0
+        """For which steps waited for their batches."""
+
+    def warm_up(self) -> None:
+        """Take one step of each size that comes, so that those that count compile and capture nothing."""
+        self.engine.prime(0)
+        if isinstance(self.engine, CapturedEngine):
+            sizes = set()
+            for step in range(min(HORIZON, self._num_full)):
+                plan = self._planner.step_plan(step)
+                if (size := self.engine.num_tokens(plan)) not in sizes:
+                    self.engine.run(plan, 0.0, wants_stop=False)
+                    sizes.add(size)
+        if self._is_ahead:
+            self.engine.look_ahead(self._planner)
+        garbage_collection.settle()
+
+    def step(self) -> None:
+        """Take one step; every rank must call this."""
+        plan: StepPlan = self._planner.step_plan(next(self._steps))
+        rate = learning_rate_at(plan.step, self._plan.num_steps, self._config)
+        output = self.engine.run(plan, rate, wants_stop=False)
+        self.data_time_s += output.data_time_s
+        figures = output.figures
+        if figures.device.type == "cpu":
+            self.losses.append(float(figures[0]))
+            return
+        on_host = torch.empty(figures.shape, pin_memory=True).copy_(figures, non_blocking=True)
+        is_copied = torch.cuda.Event()
+        is_copied.record()
+        self._pending.append((on_host, is_copied))
+        self._read(LAG)
+
+    def skip(self, num_steps: int) -> None:
+        """Leave steps out that were taken before a checkpoint."""
+        for _ in range(num_steps):
+            next(self._steps)
+
+    def read_all(self) -> None:
+        """Read the losses of the steps that are still on the way."""
+        self._read(0)
+
+    def _read(self, lag: int) -> None:
+        while len(self._pending) > lag:
+            on_host, is_copied = self._pending.popleft()
+            is_copied.synchronize()
+            self.losses.append(float(on_host[0]))

@@ -1,0 +1,64 @@
+"""Features as a model of transformers takes them: batches padded to the full length or to their longest."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from benchmarks.training.setting import MAX_LENGTH
+from elasticqa.data.squad.features import Features
+
+Batch = dict[str, Tensor]
+MULTIPLE = 8
+"""Lengths of batches are multiples of it, which suits the matrix units."""
+
+
+class Rows(Dataset[Batch]):
+    """Makes whole batches at once, so that no collator takes time row by row."""
+
+    def __init__(self, features: Features, *, is_padded: bool, order: NDArray[np.integer] | None = None) -> None:
+        """Keep the columns; nothing is copied.
+
+        Args:
+            features: memory-mapped, so that workers share them.
+            is_padded: to the full length; else to the longest of a batch.
+            order: which features, by row; all of them unless given.
+        """
+        self._features = features
+        self._is_padded = is_padded
+        self._order = np.arange(len(features)) if order is None else np.asarray(order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, index: int) -> Batch:
+        return {name: values[0] for name, values in self.__getitems__([index]).items()}
+
+    def __getitems__(self, rows: Sequence[int]) -> Batch:
+        """Return the batch of these rows."""
+        features = self._features
+        indices = self._order[np.asarray(rows)]
+        begins = features.offsets[indices]
+        lengths = features.offsets[indices + 1] - begins
+        longest = MAX_LENGTH if self._is_padded else -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
+        places = np.arange(longest)
+        mask = places < lengths[:, None]
+        tokens = features.input_ids[np.where(mask, begins[:, None] + places, 0)]
+        is_second = mask & (places >= features.segment_start[indices][:, None])
+        columns = {
+            "input_ids": np.where(mask, tokens, 0),
+            "attention_mask": mask,
+            "token_type_ids": is_second,
+            "start_positions": features.start_position[indices],
+            "end_positions": features.end_position[indices],
+        }
+        return {name: torch.from_numpy(column.astype(np.int64)) for name, column in columns.items()}
+
+
+def as_it_is(batch: Any) -> Any:
+    """Return what `Rows` made: it is a batch already."""
+    return batch

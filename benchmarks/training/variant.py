@@ -1,0 +1,90 @@
+"""One rank of one variant: it warms up, then takes the steps that `rounds` asks for. Started by `rounds` only."""
+
+import gc
+import importlib
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from benchmarks.training.rounds import Case, Order, Report
+from benchmarks.training.setting import synchronize
+
+RUNNERS = {
+    "elasticqa": "benchmarks.training.ours",
+    "hf": "benchmarks.training.hf_trainer",
+    "lightning": "benchmarks.training.lightning_trainer",
+}
+"""First word of a variant -> module whose `run(case, pace)` takes its steps."""
+
+
+class Worker:
+    """This rank's end of the connection: an iterator that gives one value a step to be taken, until told to stop."""
+
+    def __init__(self, connection: "Connection[Any, Any]", warm_up_steps: int) -> None:
+        self._connection = connection
+        self._warm_up_steps = warm_up_steps
+        self._steps = self._script()
+
+    def __iter__(self) -> Iterator[None]:
+        return self._steps
+
+    def goes_on(self) -> bool:
+        """Return whether another step is wanted; for loops that are not ours, before each step."""
+        return next(self._steps, _END) is not _END
+
+    def _script(self) -> Iterator[None]:
+        for _ in range(self._warm_up_steps):
+            yield
+        synchronize()
+        _give_back()
+        self._connection.send(None)
+        while (order := self._receive()) is not None:
+            for _ in range(order.settle_steps):
+                yield
+            synchronize()
+            began = time.perf_counter()
+            for _ in range(order.num_steps):
+                yield
+            synchronize()
+            self._connection.send(Report(time.perf_counter() - began, *_peaks()))
+            _give_back()
+
+    def _receive(self) -> Order | None:
+        try:
+            order: Order | None = self._connection.recv()
+        except EOFError:
+            return None
+        return order
+
+
+_END = object()
+
+
+def _give_back() -> None:
+    """Free what is not in use: the others share the card."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _peaks() -> tuple[int | None, int | None]:
+    """Return the most memory that was allocated and reserved since the process began."""
+    if not torch.cuda.is_available():
+        return None, None
+    return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+
+
+def main() -> None:
+    """Receive a case and run it."""
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    case: Case = connection.recv()
+    runner = importlib.import_module(RUNNERS[case.variant.partition("_")[0]])
+    runner.run(case, Worker(connection, case.warm_up_steps))
+
+
+if __name__ == "__main__":
+    main()

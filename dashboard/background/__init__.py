@@ -1,0 +1,1 @@
+"""What runs beside the requests: the ingest thread, and groups of repeats kept between requests."""

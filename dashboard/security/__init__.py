@@ -1,0 +1,1 @@
+"""Who may see pages: login, tokens, allowed hosts, and security headers."""

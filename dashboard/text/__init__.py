@@ -1,0 +1,1 @@
+"""How values, names and settings are written on a page."""

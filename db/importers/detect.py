@@ -1,0 +1,88 @@
+"""Which format a path holds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from db.importers.errors import ForeignFormatError
+from db.importers.hf_trainer import RESULTS, STATE, state_file
+from db.importers.kineto import is_trace
+from db.importers.lightning import METRICS
+from db.importers.tensorboard import is_event_file
+
+Kind = Literal["hf_trainer", "lightning", "tensorboard", "kineto", "bundle"]
+MOST_FOLDERS = 1_000
+_BUNDLE_ENDINGS = (".tar.gz", ".tgz")
+_TRACE_ENDINGS = (".json", ".json.gz")
+KNOWN = (
+    "trainer_state.json or *_results.json (Hugging Face Trainer), metrics.csv (Lightning), *tfevents* (TensorBoard), "
+    "*.json or *.json.gz with traceEvents (Kineto), a .tar.gz of `elasticqa export`"
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run in a format."""
+
+    kind: Kind
+    path: Path
+    """The file, or the folder for formats of several files."""
+
+
+def found_in(path: Path) -> list[Found]:
+    """Return what a file is, or the runs of a folder: its own, or else one for each folder in it.
+
+    Raises:
+        ForeignFormatError: there is nothing that is known.
+    """
+    try:
+        return _found_in(path)
+    except OSError as error:
+        raise ForeignFormatError(path, "", f"cannot be read ({error.strerror or error})") from error
+
+
+def _found_in(path: Path) -> list[Found]:
+    if path.is_dir():
+        found = list(_in_folder(path))
+        if not found:
+            folders = sorted(entry for entry in path.iterdir() if entry.is_dir())[:MOST_FOLDERS]
+            found = [item for folder in folders for item in _in_folder(folder)]
+        if not found:
+            raise ForeignFormatError(path, "", f"holds no result that is known: {KNOWN}")
+        return found
+    if not path.exists():
+        raise ForeignFormatError(path, "", "is not there: give a file or a folder")
+    if not path.is_file():
+        raise ForeignFormatError(path, "", "is neither a file nor a folder")
+    if path.stat().st_size == 0:
+        raise ForeignFormatError(path, "", "is empty")
+    return [Found(_kind_of(path), path)]
+
+
+def _in_folder(folder: Path) -> Iterator[Found]:
+    """Yield the run of a folder: the richest format that is there, since others tell of the same run."""
+    if state_file(folder) or any((folder / name).is_file() for name in RESULTS):
+        yield Found("hf_trainer", folder)
+    elif (folder / METRICS).is_file():
+        yield Found("lightning", folder / METRICS)
+    elif any(is_event_file(entry) for entry in folder.iterdir()):
+        yield Found("tensorboard", folder)
+    else:
+        for entry in sorted(folder.iterdir()):
+            if entry.is_file() and entry.name.endswith(_TRACE_ENDINGS) and is_trace(entry):
+                yield Found("kineto", entry)
+
+
+def _kind_of(path: Path) -> Kind:
+    if path.name.endswith(_BUNDLE_ENDINGS):
+        return "bundle"
+    if is_event_file(path):
+        return "tensorboard"
+    if path.suffix == ".csv":
+        return "lightning"
+    if path.name in (STATE, *RESULTS):
+        return "hf_trainer"
+    if path.name.endswith(_TRACE_ENDINGS):
+        return "kineto" if is_trace(path) else "hf_trainer"
+    raise ForeignFormatError(path, "", f"is in no format that is known: {KNOWN}")

@@ -1,0 +1,125 @@
+"""Values of foreign files, checked where they come in: finite numbers, counts, and texts that both databases hold."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from db.importers.errors import ForeignFormatError
+
+MOST_CHARACTERS = 2_000
+MOST_SETTINGS = 500
+_DEEPEST_SETTING = 6
+# NUL is refused by PostgreSQL, lone surrogates by UTF-8.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """An object of a file, with the place where it stood."""
+
+    path: Path
+    place: str
+    values: Mapping[str, Any]
+
+    def number(self, name: str) -> float | None:
+        """Return a finite number; None where it is absent, null, NaN or infinite.
+
+        Raises:
+            ForeignFormatError: it is something else.
+        """
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if type(value) not in (int, float):
+            raise self.error(f"{name}={shown(value)} is not a number")
+        try:
+            number = float(value)
+        except OverflowError:
+            raise self.error(f"{name}={shown(value)} is too large") from None
+        return number if math.isfinite(number) else None
+
+    def at_least_zero(self, name: str) -> float | None:
+        """Return a finite number that is not negative, or None as `number` does."""
+        number = self.number(name)
+        if number is not None and number < 0:
+            raise self.error(f"{name}={number} is negative")
+        return number
+
+    def count(self, name: str) -> int | None:
+        """Return a count below 2^31 (a whole float is one), or None where it is absent or null.
+
+        Raises:
+            ForeignFormatError: it is something else.
+        """
+        value = self.values.get(name)
+        if value is None:
+            return None
+        is_whole = type(value) is int or (type(value) is float and value.is_integer())
+        if not is_whole or not 0 <= value < 2**31:
+            raise self.error(f"{name}={shown(value)} is not a count below 2^31")
+        return int(value)
+
+    def text(self, name: str) -> str | None:
+        """Return a storable text, or None where there is none."""
+        value = self.values.get(name)
+        return storable(value) if isinstance(value, str) and value else None
+
+    def error(self, problem: str) -> ForeignFormatError:
+        """Return an error that names this place."""
+        return ForeignFormatError(self.path, self.place, problem)
+
+
+def storable(text: str) -> str:
+    """Return the text as both databases can hold it, cut to 2,000 characters.
+
+    >>> storable("a" + chr(0) + "b") == "a" + chr(0xFFFD) + "b"
+    True
+    """
+    return _UNSTORABLE.sub("�", text[:MOST_CHARACTERS])
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, at most 60 characters."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**50:
+        return "an integer of more than 50 digits"
+    text = repr(value[:60]) if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def settings(path: Path, values: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return settings of any program as one flat object: nested names are joined by dots.
+
+    Numbers that are not finite become None, other kinds of values their text.
+
+    Raises:
+        ForeignFormatError: there are more than 500 or they are nested too deep.
+    """
+    flat: dict[str, Any] = {}
+    _flatten(path, values, "", flat)
+    return flat
+
+
+def _flatten(path: Path, values: Mapping[Any, Any], prefix: str, flat: dict[str, Any]) -> None:
+    if prefix.count(".") > _DEEPEST_SETTING:
+        raise ForeignFormatError(path, prefix[:60], f"settings are nested deeper than {_DEEPEST_SETTING} levels")
+    for key, value in values.items():
+        name = storable(f"{prefix}{key}")
+        if isinstance(value, Mapping):
+            _flatten(path, value, f"{name}.", flat)
+        elif len(flat) >= MOST_SETTINGS:
+            raise ForeignFormatError(path, name[:60], f"more than {MOST_SETTINGS} settings")
+        else:
+            flat[name] = _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else str(shown(value))
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return storable(value if isinstance(value, str) else repr(value)[:MOST_CHARACTERS])

@@ -1,0 +1,53 @@
+"""`hparams.yaml` of Lightning: read as plain data, nothing in it is executed."""
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from db.importers.errors import ForeignFormatError
+from db.importers.fields import settings, shown
+
+MOST_BYTES = 2**18
+_Event = tuple[str, float, dict[str, Any]]
+
+
+def read_hparams(path: Path, t: float) -> tuple[dict[str, Any], tuple[_Event, ...]]:
+    """Return the settings, empty where there is no file, and an event where they could not be taken.
+
+    Settings that name classes of a program cannot be taken: only that program could make them.
+
+    Raises:
+        ForeignFormatError: the file is no YAML, no mapping, or larger than 256 KiB.
+    """
+    if not path.is_file():
+        return {}, ()
+    if path.stat().st_size > MOST_BYTES:
+        raise ForeignFormatError(path, "", f"over {MOST_BYTES // 2**10} KiB, which is the most that is read")
+    if importlib.util.find_spec("yaml") is None:
+        return {}, _skipped(path, t, "PyYAML is not installed")
+    yaml = importlib.import_module("yaml")
+    try:
+        values = _load(yaml, path)
+    except yaml.constructor.ConstructorError as error:
+        return {}, _skipped(path, t, f"{error.problem}")
+    if values is None:
+        return {}, ()
+    if not isinstance(values, Mapping):
+        raise ForeignFormatError(path, "", f"{shown(values)} is no mapping of names to values")
+    return settings(path, values), ()
+
+
+def _load(yaml: Any, path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_bytes())
+    except yaml.constructor.ConstructorError:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ForeignFormatError(path, "", f"is no YAML that can be read ({type(error).__name__}: {error})") from error
+
+
+def _skipped(path: Path, t: float, reason: str) -> tuple[_Event, ...]:
+    message = f"{path.name} was left out: {reason}"
+    return (("event", t, {"name": "settings_skipped", "message": message, "data": {}}),)

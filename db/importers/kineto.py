@@ -1,0 +1,61 @@
+"""A Kineto trace as a run of its own: its summary is made by who can read traces and handed in."""
+
+import gzip
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from db.importers.fields import storable
+from db.importers.run import ForeignRun
+from db.importers.source import changed_at, digest_of
+
+FORMAT = "Kineto trace"
+_PEEKED_CHARACTERS = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceFacts:
+    """What a trace says of its process, each None where it does not."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    device_name: str | None = None
+
+
+def is_trace(path: Path) -> bool:
+    """Tell whether the beginning of a JSON file, compressed or not, names trace events."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as stream:
+            return b'"traceEvents"' in stream.read(_PEEKED_CHARACTERS)
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> ForeignRun:
+    """Return a run whose only fact is a profile; the trace goes along.
+
+    Args:
+        path: the trace, `.json` or `.json.gz`.
+        summary: for the journal's `profile` line.
+        facts: of the process that was traced.
+    """
+    t = changed_at(path)
+    target = f"traces/{'trace.json.gz' if path.suffix == '.gz' else 'trace.json'}"
+    profile = {"step": None, "rank": facts.rank, "summary": dict(summary), "trace": target}
+    device = {"device_type": "cuda", "device_name": facts.device_name} if facts.device_name else None
+    return ForeignRun(
+        format=FORMAT,
+        path=path,
+        digest=digest_of(FORMAT, [path]),
+        started_at=t,
+        ended_at=t,
+        name=storable(path.name.removesuffix(".gz").removesuffix(".json")),
+        world_size=facts.world_size,
+        host=device,
+        facts=(("profile", t, profile),),
+        end={"status": "finished", "reason": "imported; a trace tells of some steps only"},
+        files=((target, path),),
+    )

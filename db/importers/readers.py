@@ -1,0 +1,35 @@
+"""The reader of each format that needs nothing but its files."""
+
+from db.importers.detect import Found
+from db.importers.errors import ForeignFormatError
+from db.importers.hf_trainer import RESULTS, read_hf_trainer, state_file
+from db.importers.lightning import read_lightning
+from db.importers.run import ForeignRun
+from db.importers.tensorboard import is_event_file, read_tensorboard
+
+
+def read_foreign(found: Found) -> ForeignRun:
+    """Return the run that was found; a trace or a bundle is none of these.
+
+    Raises:
+        ForeignFormatError: a file cannot be taken or read.
+    """
+    try:
+        return _read(found)
+    except OSError as error:
+        raise ForeignFormatError(found.path, "", f"cannot be read ({error.strerror or error})") from error
+
+
+def _read(found: Found) -> ForeignRun:
+    path = found.path
+    if found.kind == "lightning":
+        return read_lightning(path)
+    if found.kind == "tensorboard":
+        files = [path] if path.is_file() else sorted(entry for entry in path.iterdir() if is_event_file(entry))
+        return read_tensorboard(files, path.parent if path.is_file() else path)
+    assert found.kind == "hf_trainer", found.kind
+    if path.is_dir():
+        return read_hf_trainer(state_file(path), path)
+    # A results file names the run of its folder, so that either way in leads to one run.
+    state = state_file(path.parent) if path.name in RESULTS else path
+    return read_hf_trainer(state, path.parent)

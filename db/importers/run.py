@@ -1,0 +1,125 @@
+"""A foreign run in the words of the journal, before it is written."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import Any, TypeVar
+
+from db.importers.errors import ForeignFormatError
+from db.importers.names import OF_EVALUATION, OF_STEP, Meaning
+
+KeyT = TypeVar("KeyT")
+
+MOST_POINTS = 500_000
+"""Steps and evaluations that are kept of one run, for which about 400 MB of memory were seen."""
+_MOST_NAMED_STEPS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignRun:
+    """All that a format says of a run; times are Unix seconds."""
+
+    format: str
+    """In words: "Hugging Face Trainer"."""
+    path: Path
+    """The file or folder that holds it."""
+    digest: str
+    """SHA-256 of the content in hexadecimal."""
+    started_at: float
+    ended_at: float
+    name: str | None = None
+    world_size: int | None = None
+    host: dict[str, Any] | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    software: dict[str, Any] = field(default_factory=dict)
+    facts: tuple[tuple[str, float, dict[str, Any]], ...] = ()
+    """(kind, t, fields) of each line between the first and the last."""
+    end: dict[str, Any] = field(default_factory=dict)
+    files: tuple[tuple[str, Path], ...] = ()
+    """(path in the run directory, file to copy there)."""
+
+    @property
+    def run_id(self) -> str:
+        """The same for the same content."""
+        return f"imported-{self.digest[:16]}"
+
+
+class Points:
+    """Figures by step and by evaluation, put together as a file names them one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._steps: dict[int, dict[str, Any]] = {}
+        self._evaluations: dict[tuple[str, int], dict[str, Any]] = {}
+
+    @property
+    def last_step(self) -> int:
+        """The highest step that was named, 0 before any."""
+        return max((*self._steps, *(step for _, step in self._evaluations)), default=0)
+
+    def add(self, meaning: Meaning, step: int, t: float, value: float | None) -> None:
+        """Take one figure of a step or an evaluation; of one named again the newest counts.
+
+        An epoch that is negative or beyond counting is left out.
+        """
+        if meaning.split is not None:
+            self._at(self._evaluations, (meaning.split, step), t)[meaning.field] = value
+        elif meaning.field not in ("epoch", "passes"):
+            self._at(self._steps, step, t)[meaning.field] = value
+        elif value is not None and 0 <= value < 2**31:
+            point = self._at(self._steps, step, t)
+            # 1.0 passes are the end of the first epoch, which is number 0.
+            point["epoch"] = int(value) if meaning.field == "epoch" else max(0, ceil(value) - 1)
+
+    def final_loss(self) -> float | None:
+        """Return the mean of the losses that were logged in the last epoch, None where no epoch is named."""
+        last = max((point["epoch"] for point in self._steps.values() if "epoch" in point), default=None)
+        losses = [
+            point["loss"]
+            for point in self._steps.values()
+            if last is not None and point.get("epoch") == last and point.get("loss") is not None
+        ]
+        return sum(losses) / len(losses) if losses else None
+
+    def lines(self, ended_at: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
+        """Yield (kind, t, fields) of the steps in order, the evaluations in order, and what was not finite.
+
+        Args:
+            ended_at: Unix time of the last fact.
+        """
+        for step, point in sorted(self._steps.items()):
+            if set(point) - {"t", "epoch"}:
+                yield "step", point["t"], _step_line(step, point)
+        for (split, step), point in sorted(self._evaluations.items(), key=lambda item: (item[0][1], item[0][0])):
+            if set(point) & {"loss", "em", "f1"}:
+                yield "evaluation", point["t"], _evaluation_line(step, split, point)
+        steps = sorted(step for step, point in self._steps.items() if "loss" in point and point["loss"] is None)
+        if steps:
+            message = f"the loss of {len(steps)} logged steps is no finite number, first at step {steps[0]}"
+            data = {"num_steps": len(steps), "steps": steps[:_MOST_NAMED_STEPS]}
+            yield "event", ended_at, {"name": "non_finite_loss", "message": message, "data": data}
+
+    def _at(self, points: dict[KeyT, dict[str, Any]], key: KeyT, t: float) -> dict[str, Any]:
+        point = points.get(key)
+        if point is None:
+            if len(self._steps) + len(self._evaluations) >= MOST_POINTS:
+                raise ForeignFormatError(
+                    self._path, "", f"more than {MOST_POINTS:,} logged steps, which is the most that is kept"
+                )
+            point = points[key] = {"t": t}
+        point["t"] = max(point["t"], t)
+        return point
+
+
+def _step_line(step: int, point: dict[str, Any]) -> dict[str, Any]:
+    known = {name: point.get(name) for name in sorted(OF_STEP)}
+    # Passes count batches, of which the last of an epoch is smaller: samples cannot be had from them.
+    return {"step": step, **known, "samples_seen": None, "is_warmup": False}
+
+
+def _evaluation_line(step: int, split: str, point: dict[str, Any]) -> dict[str, Any]:
+    known = {name: point.get(name) for name in sorted(OF_EVALUATION)}
+    count = known["num_features"]
+    known["num_features"] = int(count) if count is not None and 0 <= count < 2**31 else None
+    return {"step": step, "split": split, **known}

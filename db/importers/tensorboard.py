@@ -1,0 +1,141 @@
+"""Scalars of TensorBoard event files, from any program that writes them.
+
+An event is named by its tag: `train/loss`, `loss`, `eval/f1`, `lr-AdamW` and the like (see `names`). Fields of
+the messages: 1 wall_time, 2 step, 5 summary of an Event; 1 tag, 2 simple_value, 8 tensor of a Value.
+"""
+
+import math
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from db.importers.errors import ForeignFormatError
+from db.importers.hparams import read_hparams
+from db.importers.lightning import HPARAMS
+from db.importers.names import meaning_of
+from db.importers.run import ForeignRun, Points
+from db.importers.source import changed_at, digest_of, name_of
+from db.importers.wire import Value, fields, records
+from db.ingest.lines import TIME
+
+FORMAT = "TensorBoard"
+MOST_BYTES = 512 * 2**20
+"""Of all event files of a run."""
+_DOUBLE = 2
+"""The type of a tensor of float64."""
+
+
+def is_event_file(path: Path) -> bool:
+    """Tell whether a file has the name of an event file."""
+    return "tfevents" in path.name and path.is_file()
+
+
+def read_tensorboard(files: Sequence[Path], folder: Path) -> ForeignRun:
+    """Return the run of some event files, whose steps are put together.
+
+    The times are those of the events: a run is known from its first event to its last.
+
+    Raises:
+        ForeignFormatError: a file is damaged, none has a scalar that the record knows, or they are over 512 MiB.
+    """
+    num_bytes = sum(file.stat().st_size for file in files)
+    if num_bytes > MOST_BYTES:
+        raise ForeignFormatError(
+            folder, "", f"{num_bytes:,} bytes of events, at most {MOST_BYTES // 2**20} MiB is read"
+        )
+    points = Points(folder)
+    events = _Events(points)
+    for file in files:
+        events.read(file)
+    if not events.times:
+        raise ForeignFormatError(files[0], "", "has no event: an empty file")
+    if not events.num_scalars:
+        raise ForeignFormatError(files[0], "", "has no scalar named as a loss, a learning rate, an EM or an F1")
+    started_at, ended_at = events.times
+    config, skipped = read_hparams(folder / HPARAMS, ended_at)
+    hparams = [folder / HPARAMS] if (folder / HPARAMS).is_file() else []
+    return ForeignRun(
+        format=FORMAT,
+        path=folder,
+        digest=digest_of(FORMAT, [*files, *hparams]),
+        started_at=started_at,
+        ended_at=ended_at,
+        name=name_of(folder),
+        config=config,
+        facts=(*points.lines(ended_at), *skipped),
+        end={
+            "status": "finished",
+            "reason": "imported; the wall clock is from the first event to the last",
+            "step": points.last_step or None,
+            "wall_clock_s": ended_at - started_at,
+            "final_loss": points.final_loss(),
+        },
+    )
+
+
+class _Events:
+    """Takes the scalars of event files into points."""
+
+    def __init__(self, points: Points) -> None:
+        self._points = points
+        self.num_scalars = 0
+        self.times: tuple[float, float] | None = None
+
+    def read(self, path: Path) -> None:
+        """Take one file."""
+        changed = changed_at(path)
+        for position, data in records(path):
+            try:
+                self._take(data, changed)
+            except (ValueError, struct.error) as error:
+                if isinstance(error, ForeignFormatError):
+                    raise
+                raise ForeignFormatError(path, f"byte {position:,}", f"is no event ({error})") from error
+
+    def _take(self, data: bytes, changed: float) -> None:
+        event = dict(fields(data))
+        t = _double(event.get(1, b""))
+        if t is None or not TIME.accepts(t):
+            t = changed
+        first, last = self.times or (t, t)
+        self.times = (min(first, t), max(last, t))
+        step = event.get(2, 0)
+        summary = event.get(5)
+        if not isinstance(summary, bytes):
+            return
+        if not isinstance(step, int) or step >= 2**31:
+            raise ValueError(f"step {step!r} is not a count below 2^31")
+        for number, value in fields(summary):
+            if number == 1 and isinstance(value, bytes):
+                self._take_value(value, step, t)
+
+    def _take_value(self, data: bytes, step: int, t: float) -> None:
+        value = dict(fields(data))
+        tag = value.get(1)
+        meaning = meaning_of(tag.decode()) if isinstance(tag, bytes) else None
+        if meaning is None or not (2 in value or 8 in value):
+            return
+        self.num_scalars += meaning.field not in ("epoch", "passes")
+        self._points.add(meaning, step, t, _scalar(value))
+
+
+def _scalar(value: dict[int, Value]) -> float | None:
+    simple, content = value.get(2), value.get(8)
+    if isinstance(simple, bytes):
+        return _finite(struct.unpack("<f", simple)[0])
+    tensor = dict(fields(content)) if isinstance(content, bytes) else {}
+    # A tensor has its values as bytes of its type (4), as floats (5) or as doubles (6).
+    forms = {4: "<d" if tensor.get(1) == _DOUBLE else "<f", 5: "<f", 6: "<d"}
+    for number, form in forms.items():
+        raw = tensor.get(number)
+        if isinstance(raw, bytes):
+            return _finite(struct.unpack_from(form, raw)[0])
+    return None
+
+
+def _double(raw: Value) -> float | None:
+    return struct.unpack("<d", raw)[0] if isinstance(raw, bytes) and len(raw) == 8 else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

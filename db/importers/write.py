@@ -1,0 +1,84 @@
+"""One run directory for a foreign run: staged beside the others and renamed when it is whole."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from db.importers.errors import ForeignFormatError
+from db.importers.run import ForeignRun
+from db.ingest.attempts import SCHEMA_VERSION
+from db.storage.atomic import commit, staged, sync
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A run that is in the runs directory now."""
+
+    run_id: str
+    is_new: bool
+
+
+def write_run(run: ForeignRun, runs_dir: Path) -> Imported:
+    """Write the directory of a run; content that was imported before is left as it is.
+
+    Raises:
+        ForeignFormatError: the directory cannot be written, or a file of the run went away.
+    """
+    target = runs_dir / run.run_id
+    if target.exists():
+        return Imported(run.run_id, is_new=False)
+    try:
+        with staged(runs_dir) as folder:
+            _write_journal(run, folder)
+            for name, file in run.files:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, folder / name)
+                sync(folder / name)
+            is_new = commit(folder, target)
+    except OSError as error:
+        raise ForeignFormatError(
+            run.path, "", f"cannot be taken into {runs_dir} ({error.strerror or error})"
+        ) from error
+    return Imported(run.run_id, is_new)
+
+
+def _write_journal(run: ForeignRun, folder: Path) -> None:
+    journal = folder / "journal" / "attempt-0001-node-00000.jsonl"
+    journal.parent.mkdir()
+    with journal.open("w", encoding="utf-8") as stream:
+        for number, (kind, t, fields) in enumerate(_lines(run), start=1):
+            line = {"n": number, "t": t, "kind": kind, **fields}
+            stream.write(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    sync(journal.parent)
+
+
+def _lines(run: ForeignRun) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    yield (
+        "attempt",
+        run.started_at,
+        {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": run.run_id,
+            "attempt": 1,
+            "node_rank": 0,
+            "provenance": "imported",
+            "name": run.name,
+            "note": f"imported from {run.format}",
+            "config": run.config,
+            "world_size": run.world_size,
+            "num_nodes": None,
+            "host": run.host,
+            "software": run.software,
+            "git": None,
+            "scheduler": None,
+            "command": [],
+        },
+    )
+    yield from run.facts
+    yield "end", run.ended_at, run.end

@@ -1,0 +1,1 @@
+"""From journals to rows, incrementally: `python -m db.ingest`."""

@@ -1,0 +1,7 @@
+"""`python -m db.ingest`."""
+
+import sys
+
+from db.ingest.update import main
+
+sys.exit(main())

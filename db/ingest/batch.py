@@ -1,0 +1,146 @@
+"""New lines of some journals into rows, in the transaction of the caller."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Table, delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from db.ingest.attempts import add_evaluations, add_steps, apply_line, new_attempt
+from db.ingest.journal_files import Delta, Place, Problem
+from db.ingest.run_summary import summarise
+from db.ingest.step_summaries import summarise_steps
+from db.models import Annotation, Attempt, Base, Evaluation, JournalFile, Run, Step
+
+_Attempts = dict[tuple[str, int], Attempt]
+
+
+def unread(session: Session, deltas: Iterable[Delta]) -> list[Delta]:
+    """Return the deltas that nobody else has read in the meantime, marked as read now."""
+    deltas = list(deltas)
+    paths = {delta.file.path for delta in deltas}
+    known = {
+        row.path: Place(row.num_lines, row.last_n, row.num_bytes)
+        for row in session.execute(
+            select(JournalFile.path, JournalFile.num_lines, JournalFile.last_n, JournalFile.num_bytes).where(
+                JournalFile.path.in_(paths)
+            )
+        )
+    }
+    reached = dict(known)
+    taken = []
+    for delta in deltas:
+        if reached.get(delta.file.path, Place()) == delta.before:
+            reached[delta.file.path] = delta.after
+            taken.append(delta)
+    owners = {delta.file.path: delta.file.run_id for delta in taken}
+    places = [
+        {
+            "path": path,
+            "num_lines": place.num_lines,
+            "last_n": place.last_n,
+            "num_bytes": place.num_bytes,
+            "run_id": owners[path],
+        }
+        for path, place in reached.items()
+        if place != known.get(path)
+    ]
+    _insert(session, JournalFile, [place for place in places if place["path"] not in known])
+    moved = [place for place in places if place["path"] in known]
+    if moved:
+        session.execute(update(JournalFile), moved)
+    return taken
+
+
+def apply(session: Session, deltas: Sequence[Delta]) -> list[Problem]:
+    """Insert the rows of `deltas`, then bring attempts and runs up to date; return what was left out."""
+    run_ids = sorted({delta.file.run_id for delta in deltas})
+    attempts: _Attempts = {
+        (attempt.run_id, attempt.attempt): attempt
+        for attempt in session.scalars(select(Attempt).where(Attempt.run_id.in_(run_ids)))
+    }
+    known = set(attempts)
+    rows: dict[type[Base], list[dict[str, Any]]] = {}
+    problems: list[Problem] = []
+    for delta in deltas:
+        if delta.file.attempt:
+            problems += _apply_to_attempt(attempts, delta)
+        for table, new in delta.rows.items():
+            rows.setdefault(table, []).extend(new)
+    for table, new in rows.items():
+        _insert(session, table, new)
+    for key in dict.fromkeys((row["run_id"], row["attempt"]) for row in rows.get(Step, ())):
+        summarise_steps(session, attempts[key])
+    _summarise(session, run_ids, attempts)
+    # Runs are in the database before the attempts that refer to them.
+    session.flush()
+    session.add_all(attempt for key, attempt in attempts.items() if key not in known)
+    session.flush()
+    return problems
+
+
+def forget(session: Session, run_id: str) -> None:
+    """Delete every row of a run, and how far its files have been read."""
+    for table in reversed(Base.metadata.sorted_tables):
+        if "run_id" in table.c:
+            session.execute(delete(table).where(table.c.run_id == run_id))
+
+
+def _apply_to_attempt(attempts: _Attempts, delta: Delta) -> list[Problem]:
+    file = delta.file
+    attempt = attempts.setdefault((file.run_id, file.attempt), new_attempt(file.run_id, file.attempt))
+    problems = []
+    steps = delta.rows.get(Step)
+    if steps:
+        new = _in_order(attempt, steps)
+        if len(new) < len(steps):
+            count = len(steps) - len(new)
+            problems.append(Problem(file.path, None, f"has {count} steps that repeat or follow the end: skipped"))
+        delta.rows[Step] = new
+        add_steps(attempt, new)
+    add_evaluations(attempt, delta.rows.get(Evaluation, ()))
+    for line in delta.about_attempt:
+        apply_line(attempt, file.node_rank, line)
+    attempt.last_seen_at = max(attempt.last_seen_at, delta.last_t)
+    return problems
+
+
+def _in_order(attempt: Attempt, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows whose step is above all before it, none once the attempt has ended."""
+    if attempt.ended_at is not None:
+        return []
+    last = -1 if attempt.end_step is None else attempt.end_step
+    new = []
+    for row in rows:
+        if row["step"] > last:
+            last = row["step"]
+            new.append(row)
+    return new
+
+
+def _summarise(session: Session, run_ids: Sequence[str], attempts: _Attempts) -> None:
+    annotations: dict[str, list[Annotation]] = {}
+    for annotation in session.scalars(
+        select(Annotation).where(Annotation.run_id.in_(run_ids)).order_by(Annotation.run_id, Annotation.line)
+    ):
+        annotations.setdefault(annotation.run_id, []).append(annotation)
+    of_run: dict[str, list[Attempt]] = {}
+    for _, attempt in sorted(attempts.items()):
+        of_run.setdefault(attempt.run_id, []).append(attempt)
+    # Held until the end, because the session forgets what nobody holds and would ask for them one by one.
+    num_lines = _num_lines(session, run_ids)
+    held = {run.run_id: run for run in session.scalars(select(Run).where(Run.run_id.in_(run_ids)))}
+    for run_id, its_attempts in of_run.items():
+        held[run_id] = session.merge(summarise(its_attempts, annotations.get(run_id, []), num_lines[run_id]))
+
+
+def _num_lines(session: Session, run_ids: Sequence[str]) -> dict[str, int]:
+    of_runs = select(JournalFile.run_id, func.sum(JournalFile.num_lines)).where(JournalFile.run_id.in_(run_ids))
+    return {run_id: int(total) for run_id, total in session.execute(of_runs.group_by(JournalFile.run_id))}
+
+
+def _insert(session: Session, model: type[Base], rows: list[dict[str, Any]]) -> None:
+    if rows:
+        table = model.__table__
+        assert isinstance(table, Table)
+        session.connection().execute(insert(table), rows)

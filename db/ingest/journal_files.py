@@ -1,0 +1,204 @@
+"""What the new lines of a journal file say, checked before the database sees it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import inspect
+
+from db.ingest.attempts import ATTEMPT_FIELDS, FIELDS_OF_KIND, SCHEMA_VERSION
+from db.ingest.lines import INTEGER, TIME, Field, LineError, fields_of, one_of, parse, read
+from db.models import Annotation, Base, Checkpoint, Evaluation, Event, Profile, Step, SystemSample
+from db.storage.run_files import RunFile
+
+CHUNK_BYTES = 8 * 2**20
+"""How much of a file is read at once; no line is longer."""
+MOST_PROBLEMS = 20
+"""Problems told one by one for each read of a file; the rest is counted."""
+_N = (Field("n", INTEGER, is_optional=False),)
+_T = (Field("t", TIME, is_optional=False),)
+_TABLES: dict[str, type[Base]] = {
+    "step": Step,
+    "evaluation": Evaluation,
+    "checkpoint": Checkpoint,
+    "event": Event,
+    "system": SystemSample,
+    "profile": Profile,
+}
+_PLACES = {
+    table: tuple(name for name in ("run_id", "attempt", "node_rank", "line") if name in inspect(table).columns)
+    for table in (*_TABLES.values(), Annotation)
+}
+_FIELDS = {kind: fields_of(table) for kind, table in _TABLES.items()}
+_FROM_ANY_NODE = frozenset({"attempt", "event", "system", "profile"})
+_ANNOTATION = tuple(
+    Field("kind", one_of("name", "tag", "untag", "note"), is_optional=False) if item.name == "kind" else item
+    for item in fields_of(Annotation)
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What ingest had to leave out."""
+
+    path: str
+    """Of the file, relative to the runs directory."""
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        place = self.path if self.line is None else f"{self.path}:{self.line}"
+        return f"{place} {self.message}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a file has been read."""
+
+    num_lines: int = 0
+    last_n: int = 0
+    num_bytes: int = 0
+
+
+@dataclass
+class Delta:
+    """The new lines of one file: rows by table, and the lines about the attempt itself."""
+
+    file: RunFile
+    before: Place
+    after: Place
+    is_at_end: bool = True
+    rows: dict[type[Base], list[dict[str, Any]]] = field(default_factory=dict)
+    about_attempt: list[dict[str, Any]] = field(default_factory=list)
+    last_t: float = 0.0
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_delta(file: RunFile, before: Place) -> Delta:
+    """Return what a file says after `before`, at most `CHUNK_BYTES` of it.
+
+    A last line that is not whole, or no JSON, is left for the next time. A damaged line in the middle, or one
+    with a value that no column can hold, is left out and told as a problem. A file whose first line cannot be
+    trusted is left out as a whole.
+    """
+    try:
+        with (file.root / file.path).open("rb") as stream:
+            stream.seek(before.num_bytes)
+            data = stream.read(CHUNK_BYTES)
+            is_at_end = not stream.read(1)
+    except OSError as error:
+        problem = Problem(file.path, None, f"cannot be read ({error.strerror})")
+        return Delta(file, before, before, problems=[problem])
+    refusal = _refusal(file, data) if file.attempt and not before.num_lines else None
+    if refusal:
+        return Delta(file, before, before, problems=[Problem(file.path, 1, f"{refusal}: file skipped")])
+    return _Reader(file, before, is_at_end).read(data)
+
+
+class _Reader:
+    """Reads the lines of one chunk."""
+
+    def __init__(self, file: RunFile, before: Place, is_at_end: bool) -> None:
+        self._delta = Delta(file, before, before, is_at_end)
+        self._number = before.num_lines
+        self._last_n = before.last_n
+        self._has_end = False
+
+    def read(self, data: bytes) -> Delta:
+        delta = self._delta
+        whole, newline, _ = data.rpartition(b"\n")
+        lines = whole.split(b"\n") if newline else []
+        num_bytes = delta.before.num_bytes
+        for index, raw in enumerate(lines):
+            may_be_torn = delta.is_at_end and index == len(lines) - 1
+            if not self._read_line(raw, may_be_torn):
+                break
+            num_bytes += len(raw) + 1
+        if not lines and not delta.is_at_end:
+            self._problem(f"and the next are longer than {CHUNK_BYTES} bytes: the file is read no further")
+        if len(delta.problems) > MOST_PROBLEMS:
+            rest = len(delta.problems) - MOST_PROBLEMS
+            delta.problems[MOST_PROBLEMS:] = [Problem(delta.file.path, None, f"has {rest} more such lines")]
+        delta.after = Place(self._number, self._last_n, num_bytes)
+        return delta
+
+    def _read_line(self, raw: bytes, may_be_torn: bool) -> bool:
+        try:
+            line = parse(raw)
+        except LineError as error:
+            if may_be_torn:
+                return False
+            self._number += 1
+            self._last_n += 1
+            self._problem(f"{error}: skipped")
+        else:
+            self._number += 1
+            self._take(line)
+        return True
+
+    def _take(self, line: dict[str, Any]) -> None:
+        # Whatever else is wrong with the line, it takes a number.
+        self._last_n += 1
+        try:
+            number = read(line, _N)["n"]
+            if number != self._last_n:
+                self._problem(f"has n={number} after n={self._last_n - 1}: lines are missing or repeated")
+                self._last_n = number
+            last_t = read(line, _T)["t"]
+            if self._delta.file.attempt:
+                self._take_fact(line)
+            else:
+                self._row(Annotation, read(line, _ANNOTATION))
+        except LineError as error:
+            self._problem(f"{error}: skipped")
+        else:
+            self._delta.last_t = max(self._delta.last_t, last_t)
+
+    def _take_fact(self, line: dict[str, Any]) -> None:
+        kind = line.get("kind")
+        node_rank = self._delta.file.node_rank
+        if not isinstance(kind, str):
+            raise LineError("has no kind, which is a text")
+        if kind not in _TABLES and kind not in FIELDS_OF_KIND:
+            return
+        if node_rank and kind not in _FROM_ANY_NODE:
+            raise LineError(f"of kind {kind} is on node {node_rank}, but only node 0 writes those")
+        if kind in _TABLES:
+            if kind == "step" and self._has_end:
+                raise LineError("is a step after the end of the attempt")
+            self._row(_TABLES[kind], read(line, _FIELDS[kind]))
+        elif kind == "attempt" and self._number > 1:
+            raise LineError("is a second attempt in one file")
+        else:
+            read(line, FIELDS_OF_KIND[kind])
+            self._has_end |= kind == "end"
+            self._delta.about_attempt.append(line)
+
+    def _row(self, table: type[Base], row: dict[str, Any]) -> None:
+        file = self._delta.file
+        for name in _PLACES[table]:
+            row[name] = self._number if name == "line" else getattr(file, name)
+        self._delta.rows.setdefault(table, []).append(row)
+
+    def _problem(self, message: str) -> None:
+        self._delta.problems.append(Problem(self._delta.file.path, self._number, message))
+
+
+def _refusal(file: RunFile, data: bytes) -> str | None:
+    """Return why the first line cannot open its file; None where it can, or is the only one and torn."""
+    first, _, rest = data.partition(b"\n")
+    try:
+        line = parse(first)
+    except LineError as error:
+        return str(error) if rest else None
+    version = line.get("schema_version")
+    if line.get("kind") != "attempt" or type(version) is not int:
+        return "is no attempt line with a schema_version"
+    if version > SCHEMA_VERSION:
+        return f"has schema_version={version}, this release reads up to {SCHEMA_VERSION}: upgrade elasticqa"
+    if line.get("run_id") != file.run_id:
+        return f"is of run {line.get('run_id')!r:.80}: its directory must have that name"
+    try:
+        read(line, ATTEMPT_FIELDS)
+    except LineError as error:
+        return str(error)
+    return None

@@ -1,0 +1,148 @@
+"""The row of a run: what its attempts and annotations come to, derived anew whenever one of them grows."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from db.ingest.attempts import submitted_at
+from db.ingest.lines import INTEGER, NUMBER, Check, fields_of
+from db.models import Annotation, Attempt, Run
+
+NOT_OF_THE_WORK = frozenset({"name", "resume", "seed"})
+"""Config keys in which repeats of one another may differ."""
+_CHECKS = {field.name: field.check for field in fields_of(Run)}
+
+
+def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], num_lines: int) -> Run:
+    """Return the row of a run.
+
+    Args:
+        attempts: all of the run, at least one, by number.
+        annotations: all of the run, in their order.
+        num_lines: that all of its files have.
+    """
+    first, newest = attempts[0], attempts[-1]
+    name, tags, note = _annotated(attempts, annotations)
+    devices = _devices(newest)
+    return Run(
+        run_id=newest.run_id,
+        provenance=first.provenance,
+        name=name,
+        tags=tags,
+        note=note,
+        recipe=_of_config(newest, "recipe", _CHECKS["recipe"]),
+        model=_of_setup(attempts, "model", "name", _CHECKS["model"]) or _of_config(newest, "model", _CHECKS["model"]),
+        dataset=_of_setup(attempts, "dataset", "name", _CHECKS["dataset"])
+        or _of_config(newest, "dataset", _CHECKS["dataset"]),
+        parallel=_of_config(newest, "parallel", _CHECKS["parallel"]),
+        precision=_newest(attempts, lambda item: _checked(item.setup.get("precision"), _CHECKS["precision"]))
+        or _of_config(newest, "precision", _CHECKS["precision"]),
+        config=newest.config,
+        config_digest=_digest(attempts),
+        status=newest.status,
+        created_at=submitted_at(first.run_id, first.started_at) or first.started_at,
+        started_at=first.started_at,
+        ended_at=newest.ended_at,
+        last_seen_at=newest.last_seen_at,
+        num_attempts=len(attempts),
+        world_size=newest.world_size,
+        num_nodes=newest.num_nodes,
+        device_type=devices[0],
+        device_name=devices[1],
+        global_batch_size=_of_config(newest, "global_batch_size", INTEGER),
+        num_epochs=_of_config(newest, "epochs", NUMBER),
+        step=_newest(attempts, lambda item: item.start_step if item.end_step is None else item.end_step),
+        num_steps=_newest(attempts, lambda item: _checked(item.setup.get("num_steps"), INTEGER)),
+        num_train_features=_of_setup(attempts, "dataset", "num_train_features", INTEGER),
+        num_parameters=_of_setup(attempts, "model", "num_parameters", _CHECKS["num_parameters"]),
+        wall_clock_s=_wall_clock_s(first, newest),
+        train_time_s=_total(item.train_time_s for item in attempts),
+        eval_time_s=_total(item.eval_time_s for item in attempts),
+        final_loss=newest.final_loss,
+        em=_newest(attempts, lambda item: item.em),
+        f1=_newest(attempts, lambda item: item.f1),
+        samples_per_s=_newest(attempts, lambda item: item.samples_per_s),
+        tokens_per_s=_newest(attempts, lambda item: item.tokens_per_s),
+        peak_memory_bytes=_largest(item.peak_memory_bytes for item in attempts),
+        peak_reserved_bytes=_largest(item.peak_reserved_bytes for item in attempts),
+        num_lines=num_lines,
+    )
+
+
+def _annotated(
+    attempts: Sequence[Attempt], annotations: Sequence[Annotation]
+) -> tuple[str | None, list[str], str | None]:
+    name = _newest(attempts, lambda item: item.name)
+    note = _newest(attempts, lambda item: item.note)
+    tags: list[str] = []
+    for annotation in annotations:
+        value = annotation.value
+        if annotation.kind == "name":
+            name = value or None
+        elif annotation.kind == "note":
+            note = value or None
+        elif annotation.kind == "untag":
+            tags = [tag for tag in tags if tag != value]
+        elif value not in tags:
+            tags.append(value)
+    return name, tags, note
+
+
+def _devices(attempt: Attempt) -> tuple[str | None, str | None]:
+    """Return type and name, those of unlike hosts joined by ' + '."""
+    return _joined(attempt, "device_type"), _joined(attempt, "device_name")
+
+
+def _joined(attempt: Attempt, key: str) -> str | None:
+    names = {host[key] for host in attempt.hosts if isinstance(host.get(key), str)}
+    text = " + ".join(sorted(names))
+    return text if text and _CHECKS[key].accepts(text) else None
+
+
+def _digest(attempts: Sequence[Attempt]) -> str:
+    """Return a digest that is equal for runs of one provenance that did equal work on equal devices."""
+    newest = attempts[-1]
+    work = _work(newest)
+    # How a run computes may change on its way, and its times are those of neither way then.
+    others = sorted({json.dumps(_work(item), sort_keys=True) for item in attempts if _work(item) != work})
+    worlds = sorted({f"{item.world_size} {item.num_nodes} {_joined(item, 'device_name')}" for item in attempts})
+    text = json.dumps([newest.provenance, work, worlds, *others], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _work(attempt: Attempt) -> dict[str, Any]:
+    return {key: value for key, value in attempt.config.items() if key not in NOT_OF_THE_WORK}
+
+
+def _wall_clock_s(first: Attempt, newest: Attempt) -> float | None:
+    if newest.ended_at is None:
+        return None
+    if first is newest:
+        return newest.wall_clock_s
+    return newest.ended_at - first.started_at
+
+
+def _newest(attempts: Sequence[Attempt], value_of: Callable[[Attempt], Any]) -> Any:
+    return next((value for item in reversed(attempts) if (value := value_of(item)) is not None), None)
+
+
+def _total(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _largest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _of_config(attempt: Attempt, key: str, check: Check) -> Any:
+    return _checked(attempt.config.get(key), check)
+
+
+def _of_setup(attempts: Sequence[Attempt], part: str, key: str, check: Check) -> Any:
+    return _newest(attempts, lambda item: _checked((item.setup.get(part) or {}).get(key), check))
+
+
+def _checked(value: Any, check: Check) -> Any:
+    return value if value is not None and check.accepts(value) else None

@@ -1,0 +1,179 @@
+"""Journals into rows: incremental, idempotent, and safe when several processes do it at once."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from db.command_line import Parser
+from db.engine import DatabaseError, create_engine_for, lock, migrate, usable, writing
+from db.ingest.batch import apply, forget, unread
+from db.ingest.deleted_runs import ForgetError, forget_gone, forget_run
+from db.ingest.journal_files import Delta, Place, Problem, read_delta
+from db.models import JournalFile
+from db.storage.home import database_url, home_of, is_database_own, runs_dir_of
+from db.storage.run_files import REPORTED_DIR, RunFile, run_files
+
+BATCH_BYTES = 8 * 2**20
+BATCH_FILES = 200
+"""One transaction takes about so much: enough to be fast, short enough for other writers to get in."""
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What one ingest did."""
+
+    num_runs: int
+    """Runs that grew."""
+    num_lines: int
+    """New lines, those with problems included."""
+    num_gone: int
+    """Runs that were taken out because a file of theirs has been deleted; what is left of one is read anew."""
+    problems: tuple[Problem, ...]
+
+
+def ingest(engine: Engine, runs_dir: Path, *, is_own: bool = False) -> IngestReport:
+    """Bring the database up to date with the journals of a runs directory and with the reported runs.
+
+    What has not grown costs one look at its size. The schema must be there (`db.engine.migrate`).
+
+    Args:
+        engine: of the database.
+        runs_dir: holds a directory a run.
+        is_own: the database holds runs of no other directory, so one whose files are deleted is taken out.
+    """
+    reader = _Reader(engine)
+    roots = (REPORTED_DIR, runs_dir)
+    unseen = reader.read(roots)
+    # A directory that is not there at all is away rather than emptied.
+    gone = forget_gone(engine, roots, unseen) if is_own and runs_dir.is_dir() else set()
+    if gone:
+        reader.read(roots)
+    return IngestReport(len(reader.grown), reader.num_lines, len(gone), tuple(reader.problems))
+
+
+class _Reader:
+    """Reads what is new in runs directories, and counts it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.grown: set[str] = set()
+        self.num_lines = 0
+        self.problems: list[Problem] = []
+
+    def read(self, roots: Iterable[Path]) -> set[str]:
+        """Take in every new line; return the files that were read at an earlier time and are not found now."""
+        known = _known(self._engine)
+        seen: set[str] = set()
+        for root in roots:
+            for batch in _batches(self._grown_files(root, known, seen), self.problems):
+                with Session(writing(self._engine)) as session, session.begin():
+                    lock(session.connection(), "ingest")
+                    deltas = unread(session, batch)
+                    self.problems += apply(session, deltas)
+                for delta in deltas:
+                    self.grown.add(delta.file.run_id)
+                    self.num_lines += delta.after.num_lines - delta.before.num_lines
+                    self.problems += delta.problems
+        return known.keys() - seen
+
+    def _grown_files(self, root: Path, known: Mapping[str, Place], seen: set[str]) -> Iterator[tuple[RunFile, Place]]:
+        for files in run_files(root):
+            seen.update(file.path for file in files)
+            places = {file.path: known.get(file.path, Place()) for file in files}
+            shrunk = [file for file in files if file.size < places[file.path].num_bytes]
+            for file in shrunk[:1]:
+                # Not appended to but replaced: what was read from it is not the truth any more.
+                self.problems.append(Problem(file.path, None, "is shorter than before: the run is read anew"))
+                _forget_shrunk(self._engine, file)
+                places = dict.fromkeys(places, Place())
+            for file in files:
+                if file.size > places[file.path].num_bytes:
+                    yield file, places[file.path]
+
+
+def _known(engine: Engine) -> dict[str, Place]:
+    columns = (JournalFile.path, JournalFile.num_lines, JournalFile.last_n, JournalFile.num_bytes)
+    with engine.connect() as connection:
+        return {row.path: Place(*row[1:]) for row in connection.execute(select(*columns))}
+
+
+def _forget_shrunk(engine: Engine, file: RunFile) -> None:
+    with Session(writing(engine)) as session, session.begin():
+        lock(session.connection(), "ingest")
+        place = session.get(JournalFile, file.path)
+        # Another process may have done it since, and read the file anew as well.
+        if place is not None and place.num_bytes > file.size:
+            forget(session, file.run_id)
+
+
+def _batches(work: Iterable[tuple[RunFile, Place]], problems: list[Problem]) -> Iterator[list[Delta]]:
+    """Yield deltas with new lines, some files at a time or a part of a large one."""
+    batch: list[Delta] = []
+    num_bytes = 0
+    for file, start in work:
+        place, is_at_end = start, False
+        while not is_at_end:
+            delta = read_delta(file, place)
+            if delta.after == place:
+                problems += delta.problems
+                break
+            place, is_at_end = delta.after, delta.is_at_end
+            batch.append(delta)
+            num_bytes += delta.after.num_bytes - delta.before.num_bytes
+            if num_bytes >= BATCH_BYTES or len(batch) >= BATCH_FILES:
+                yield batch
+                batch, num_bytes = [], 0
+    if batch:
+        yield batch
+
+
+def bring_up_to_date(environ: Mapping[str, str]) -> IngestReport:
+    """Ingest into the database that the environment names, made and migrated where that is needed.
+
+    Raises:
+        DatabaseError: it cannot be used.
+    """
+    engine = create_engine_for(database_url(environ))
+    try:
+        migrate(engine)
+        with usable(engine):
+            return ingest(engine, runs_dir_of(home_of(environ)), is_own=is_database_own(environ))
+    finally:
+        engine.dispose()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Ingest the runs of a home directory; return 0, also when lines had to be left out, or 2 without a database."""
+    parser = Parser("elasticqa ingest", "Bring the database up to date with the journals of all runs.")
+    parser.add_argument("--home", type=Path, help="home directory (default: ELASTICQA_HOME)")
+    parser.add_argument("--url", help="database (default: ELASTICQA_DB_URL, or a file in the home directory)")
+    parser.add_argument(
+        "--forget",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="id of a run whose directory is deleted: take it out; may be given several times",
+    )
+    options = parser.parse_args(argv)
+    environ = dict(os.environ)
+    if options.home is not None:
+        environ["ELASTICQA_HOME"] = str(options.home)
+    if options.url is not None:
+        environ["ELASTICQA_DB_URL"] = options.url
+    try:
+        for run_id in options.forget:
+            sys.stdout.write(f"{run_id}: {forget_run(environ, run_id)} lines taken out\n")
+        report = bring_up_to_date(environ)
+    except (DatabaseError, ForgetError) as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 2
+    for problem in report.problems:
+        sys.stderr.write(f"{problem}\n")
+    gone = f"; {report.num_gone} runs deleted" if report.num_gone else ""
+    sys.stdout.write(f"{report.num_lines} new lines of {report.num_runs} runs; {len(report.problems)} problems{gone}\n")
+    return 0

@@ -1,0 +1,64 @@
+"""Which files of which runs lie in a runs directory, and how large they are."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from db.storage.home import RUN_ID_PATTERN
+
+REPORTED_DIR = Path(__file__).parents[1] / "reported"
+"""Runs that come with the product: figures that others have published."""
+_JOURNAL = re.compile(r"attempt-(\d{1,6})-node-(\d{1,6})\.jsonl")
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A journal, or the annotations (attempt 0) of a run."""
+
+    root: Path
+    path: str
+    run_id: str
+    attempt: int
+    node_rank: int
+    size: int
+
+
+def run_files(root: Path) -> Iterator[list[RunFile]]:
+    """Yield the files of each run under a runs directory, runs and attempts in order."""
+    for run in sorted(_entries(root), key=lambda entry: entry.name):
+        if not RUN_ID_PATTERN.fullmatch(run.name):
+            continue
+        files = list(_files_of(root, run))
+        if files:
+            yield sorted(files, key=lambda file: (file.attempt, file.node_rank))
+
+
+def _files_of(root: Path, run: os.DirEntry[str]) -> Iterator[RunFile]:
+    for entry in _entries(run.path):
+        if entry.name == "annotations.jsonl" and (size := _size_of(entry)) is not None:
+            yield RunFile(root, f"{run.name}/{entry.name}", run.name, 0, 0, size)
+        elif entry.name == "journal":
+            for journal in _entries(entry.path):
+                match = _JOURNAL.fullmatch(journal.name)
+                if match and int(match[1]) and (size := _size_of(journal)) is not None:
+                    path = f"{run.name}/journal/{journal.name}"
+                    yield RunFile(root, path, run.name, int(match[1]), int(match[2]), size)
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """Return the entries; none where there is no such directory any more, or none that we may look into."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _size_of(entry: os.DirEntry[str]) -> int | None:
+    """Return the size of a file, None of anything else and of what has just been deleted."""
+    try:
+        return entry.stat().st_size if entry.is_file() else None
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Checkpoints: save, verify, keep, load, and export for transformers."""

@@ -1,0 +1,122 @@
+"""Which checkpoints of a run stay: the newest whole ones and the best; none is half there at any moment."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+from db.storage.atomic import sync
+from elasticqa.checkpoint.manifest import checkpoint_directories, directory_name, has_all_bytes, step_of, write_durably
+
+logger = logging.getLogger(__name__)
+
+BEST = "best.json"
+SET_ASIDE = "set-aside"
+_REPLACED = ".replaced"
+_PRUNED = ".pruned"
+PARTIAL = ".partial"
+"""Ends of the hidden names of checkpoints that are being replaced, removed and written."""
+
+
+def prune(directory: Path, step: int, keep: int) -> None:
+    """Remove checkpoints after that of ``step`` was committed.
+
+    What stays: the newest ``keep`` up to that step that have all their bytes, and the best. One of a later step was
+    not whole when the attempt began, or the attempt would have gone on from it.
+    """
+    for kind in (_PRUNED, PARTIAL):
+        for leftover in directory.glob(f".step-*{kind}"):
+            shutil.rmtree(leftover, ignore_errors=True)
+    found = checkpoint_directories(directory)
+    whole = [path for path in found if step_of(path) <= step and has_all_bytes(path)]
+    if not whole:
+        return
+    best = noted_best(directory)
+    kept = {*whole[:keep], *(path for path in whole if best and path == best[0])}
+    for path in found:
+        if path not in kept:
+            _remove(path)
+
+
+def noted_best(directory: Path) -> tuple[Path, float] | None:
+    """Return the checkpoint with the highest F1 and that F1, not verified; None if none has been noted."""
+    try:
+        noted = json.loads((directory / BEST).read_text(encoding="utf-8"))
+        name, f1 = str(noted["directory"]), float(noted["f1"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return next(((path, f1) for path in checkpoint_directories(directory) if path.name == name), None)
+
+
+def note_best(directory: Path, step: int, f1: float) -> bool:
+    """Keep a checkpoint from being pruned while no other one has a higher F1.
+
+    Args:
+        directory: of the run's checkpoints.
+        step: of the checkpoint; one that has not been committed is not kept.
+        f1: percent, of the model in it.
+
+    Returns:
+        Whether it is the best now.
+    """
+    path, before = directory / directory_name(step), noted_best(directory)
+    if not path.is_dir() or (before is not None and f1 <= before[1]):
+        return False
+    unfinished = directory / f".{BEST}.partial"
+    try:
+        write_durably(unfinished, json.dumps({"directory": path.name, "f1": f1}, allow_nan=False) + "\n")
+        unfinished.rename(directory / BEST)
+        sync(directory)
+    except OSError as error:
+        logger.warning("checkpoint %s has the best F1 but cannot be noted as such: %s", path, error)
+        return False
+    return True
+
+
+def set_aside(directory: Path, step: int) -> list[str]:
+    """Move checkpoints of later steps than ``step`` out of the way of the run, and return their names, newest first."""
+    newer = [path for path in checkpoint_directories(directory) if step_of(path) > step]
+    place = directory / SET_ASIDE
+    for path in newer:
+        place.mkdir(exist_ok=True)
+        shutil.rmtree(place / path.name, ignore_errors=True)
+        path.rename(place / path.name)
+    if newer:
+        sync(place)
+        sync(directory)
+    return [path.name for path in newer]
+
+
+def put_in_place(temporary: Path, final: Path) -> None:
+    """Give a whole checkpoint its name, in place of one of the same step if there is one."""
+    if final.exists():  # a damaged one, or the one that this attempt went on from without a step of its own
+        _put_aside(final, _REPLACED)
+    try:
+        temporary.rename(final)
+    finally:
+        put_back_replaced(final.parent)
+    sync(final.parent)
+
+
+def put_back_replaced(directory: Path) -> None:
+    """Undo the replacement of a checkpoint that did not come to its end, and tidy up after the others."""
+    for aside in directory.glob(f".step-*{_REPLACED}"):
+        final = aside.with_name(aside.name.removeprefix(".").removesuffix(_REPLACED))
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(final)
+
+
+def _put_aside(path: Path, suffix: str) -> Path:
+    aside = path.with_name(f".{path.name}{suffix}")
+    shutil.rmtree(aside, ignore_errors=True)
+    return path.rename(aside)
+
+
+def _remove(path: Path) -> None:
+    try:
+        # Under another name first: half of a checkpoint must not look like one.
+        shutil.rmtree(_put_aside(path, _PRUNED))
+    except OSError as error:
+        logger.warning("checkpoint %s is not needed any more but cannot be removed: %s", path, error)

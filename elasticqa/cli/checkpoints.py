@@ -1,0 +1,122 @@
+"""`elasticqa checkpoints`: what a run could go on from."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from db.command_line import Parser
+from db.reports.cells import moment, number, text
+from db.reports.plain import to_plain
+from db.reports.tables import Column, Table
+from elasticqa.checkpoint.manifest import checkpoint_directories, has_all_bytes, read_manifest, step_of
+from elasticqa.checkpoint.retention import SET_ASIDE, noted_best
+from elasticqa.cli.reading import complain
+from elasticqa.errors import CheckpointError, ConfigError
+from elasticqa.run.home import find_run, runs_dir
+
+_COLUMNS = (
+    Column("step", is_number=True),
+    Column("state"),
+    Column("kept as"),
+    Column("reason"),
+    Column("saved (UTC)"),
+    Column("MiB", is_number=True),
+    Column("directory"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A checkpoint; what a manifest that cannot be read would tell is None.
+
+    ``state`` is ``whole`` (every file has its size, and with --verify its checksum), ``torn`` or ``flipped``.
+    """
+
+    step: int
+    state: str
+    is_newest: bool
+    is_best: bool
+    is_set_aside: bool
+    reason: str | None
+    saved_at: float | None
+    bytes: int | None
+    directory: str
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Print the checkpoints of a run.
+
+    Returns:
+        0, or 1 where --verify found one that is not whole, or 2 where there is no such run.
+    """
+    parser = Parser(prog="elasticqa checkpoints", description="List the checkpoints of a run, newest first.")
+    parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
+    parser.add_argument("--verify", action="store_true", help="compare the checksum of every file as well")
+    parser.add_argument("--json", action="store_true", help="print them as JSON")
+    options = parser.parse_args(argv)
+    try:
+        runs = runs_dir(environ)
+        directory = runs / find_run(options.run, runs) / "checkpoints"
+    except ConfigError as error:
+        return complain(parser.prog, error)
+    rows = rows_of(directory, verify=options.verify)
+    if options.json:
+        sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    else:
+        sys.stdout.write(to_plain(_table(rows, directory)))
+    return int(options.verify and any(row.state != "whole" for row in rows))
+
+
+def rows_of(directory: Path, *, verify: bool) -> list[Row]:
+    """Return the checkpoints in a directory, newest first, then those that were set aside."""
+    best = noted_best(directory)
+    rows: list[Row] = []
+    for path in checkpoint_directories(directory):
+        is_newest = not any(row.is_newest for row in rows)
+        rows.append(_row(path, verify=verify, is_newest=is_newest, is_best=best is not None and best[0] == path))
+    return rows + [_row(path, verify=verify) for path in checkpoint_directories(directory / SET_ASIDE)]
+
+
+def _row(path: Path, *, verify: bool, is_newest: bool = False, is_best: bool = False) -> Row:
+    manifest, state = None, "whole"
+    try:
+        manifest = read_manifest(path, verify=False)
+        if not has_all_bytes(path):
+            state = "torn"
+        elif verify:
+            state = "flipped"
+            read_manifest(path, verify=True)
+            state = "whole"
+    except CheckpointError:
+        state = "torn" if manifest is None else state
+    return Row(
+        step=step_of(path),
+        state=state,
+        is_newest=is_newest and state == "whole",
+        is_best=is_best,
+        is_set_aside=path.parent.name == SET_ASIDE,
+        reason=manifest.reason if manifest else None,
+        saved_at=manifest.saved_at if manifest else None,
+        bytes=manifest.num_bytes if manifest else None,
+        directory=str(path),
+    )
+
+
+def _table(rows: Sequence[Row], directory: Path) -> Table:
+    cells = tuple(
+        (
+            str(row.step),
+            row.state,
+            text(", ".join(name for name in ("newest", "best", "set_aside") if getattr(row, f"is_{name}"))),
+            text(row.reason),
+            moment(row.saved_at),
+            number(None if row.bytes is None else row.bytes / 2**20, 1),
+            text(Path(row.directory).relative_to(directory)),
+        )
+        for row in rows
+    )
+    note = f"in {text(directory)}" if rows else "this run has none"
+    return Table("Checkpoints", _COLUMNS, cells, (note,))

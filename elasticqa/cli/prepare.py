@@ -1,0 +1,113 @@
+"""`elasticqa prepare`: fetch and make everything that a training run reads, so that it then needs no network."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import constants
+
+from elasticqa.config.command_line import parse_config
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.data.hub import Hub, ModelNotFoundError, resolve_model
+from elasticqa.data.squad.dataset import DatasetPaths, resolve_dataset
+from elasticqa.data.task import Task, load_task
+from elasticqa.errors import ConfigError, DataError
+from elasticqa.models.question_answering import load_model
+from elasticqa.run.home import home
+
+USAGE = """usage: elasticqa prepare [OPTION OF train ...]
+
+Fetch the model and the data of a training run and make its features, on a machine that reaches the hub. A run with
+the same options then starts without a network, wherever it sees the same directories.
+
+  elasticqa prepare --recipe squad
+
+elasticqa train --help tells the options.
+"""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run reads, all of it on this machine."""
+
+    model: Path
+    data: DatasetPaths
+    task: Task
+    features: Path
+    """Directory of the features of all runs."""
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Prepare a run, tell what lies where, and return 0, or 2 where it cannot be done."""
+    if any(argument in ("-h", "--help") for argument in argv):
+        sys.stdout.write(USAGE)
+        return 0
+    try:
+        config = parse_config(argv)
+        directory = home(environ)
+        prepared = prepare(config, directory)
+        lines = [*_table(config, prepared), "", *_advice(prepared, directory)]
+    except (ConfigError, DataError, OSError) as error:
+        sys.stderr.write(f"elasticqa prepare: {' '.join(str(error).split())}\n")
+        return 2
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def prepare(config: TrainConfig, directory: Path) -> Prepared:
+    """Fetch and make what a run reads, and find it again without a network.
+
+    The trainer's own loading fetches the model, so the cache holds what training asks for, and a model that cannot be
+    trained is refused here.
+
+    Args:
+        config: of the run.
+        directory: the home directory.
+
+    Raises:
+        ConfigError: model or data cannot be found or used.
+        DataError: a file is not SQuAD v1.1.
+        OSError: there is no room to write.
+    """
+    load_model(resolve_model(config.model), config)
+    task = load_task(config, directory)
+    nobody = Hub(is_offline=True)
+    model = resolve_model(config.model, nobody)
+    if isinstance(model, str):
+        raise ModelNotFoundError(config.model, "the hub did not give all its files")
+    data = resolve_dataset(config.dataset, config.eval_file, directory / "cache" / "datasets", nobody)
+    return Prepared(model, data, task, directory / "cache" / "features")
+
+
+def _table(config: TrainConfig, prepared: Prepared) -> list[str]:
+    facts = prepared.task.facts
+    rows = [
+        ("model", config.model, prepared.model),
+        ("train", f"{facts['num_train_examples']:,} questions", prepared.data.train),
+    ]
+    if prepared.data.eval is not None:
+        rows.append(("dev", f"{facts['num_eval_examples']:,} questions", prepared.data.eval))
+    made = f"{facts['num_train_features']:,} train, {facts['num_eval_features']:,} dev"
+    rows.append(("features", made, prepared.features))
+    width = max(len(what) for _, what, _ in rows)
+    return [f"{part:<8}  {what:<{width}}  {_size(path) / 1e6:>9,.1f} MB  {path}" for part, what, path in rows]
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a directory."""
+    files = (inner for inner in path.rglob("*") if inner.is_file()) if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
+
+
+def _advice(prepared: Prepared, directory: Path) -> list[str]:
+    variables = {"ELASTICQA_HOME": str(directory), "HF_HUB_OFFLINE": "1"}
+    if prepared.model.is_relative_to(constants.HF_HUB_CACHE):
+        variables["HF_HOME"] = constants.HF_HOME
+    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    return [
+        "Nothing more is fetched. Where training starts, these directories must be visible, and:",
+        f"  export {exports}",
+    ]

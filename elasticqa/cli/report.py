@@ -1,0 +1,50 @@
+"""`elasticqa report`: runs and speedups as Markdown, LaTeX or one HTML page."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from db.command_line import Parser
+from db.engine import DatabaseError
+from db.queries import RunNotFoundError
+from db.reports import Report, gather, to_html, to_latex, to_markdown
+from elasticqa.cli.reading import complain, fresh_record
+from elasticqa.errors import ConfigError
+from elasticqa.run.home import find_run, runs_dir
+
+FORMATS: dict[str, Callable[[Report], str]] = {"markdown": to_markdown, "latex": to_latex, "html": to_html}
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Write a report and return 0, or 2 where it cannot be made."""
+    parser = Parser(
+        prog="elasticqa report",
+        description="Report runs, and their speedups by groups of repeats with medians and intervals.",
+    )
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="*", help="ids, or their beginnings (default: the newest 200 runs)"
+    )
+    parser.add_argument("--format", choices=tuple(FORMATS), default="markdown", help="default: markdown")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
+    options = parser.parse_args(argv)
+    try:
+        runs = runs_dir(environ)
+        run_ids = [find_run(run, runs) for run in options.runs]
+        with fresh_record(environ) as session:
+            report = FORMATS[options.format](gather(session, time.time(), run_ids))
+        if options.output is None:
+            sys.stdout.write(report)
+        else:
+            _write(options.output, report)
+    except (ConfigError, DatabaseError, RunNotFoundError) as error:
+        return complain(parser.prog, error)
+    return 0
+
+
+def _write(path: Path, report: str) -> None:
+    try:
+        path.write_text(report, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): give another file with -o") from error

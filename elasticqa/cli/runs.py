@@ -1,0 +1,105 @@
+"""`elasticqa runs`: the recorded runs as a table."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import get_args
+
+from db.command_line import Parser
+from db.engine import DatabaseError
+from db.queries import RunFilters, RunOrder, RunPage, list_runs
+from db.queries.runs import SortColumn
+from db.reports.cells import number, significant, text
+from db.reports.plain import to_plain
+from db.reports.tables import Column, Table
+from elasticqa.cli.reading import complain, fresh_record
+from elasticqa.errors import ConfigError
+from elasticqa.run.home import home
+
+MOST_LISTED = 1_000_000
+_FILTERS = ("status", "provenance", "recipe", "model", "parallel", "device_name", "text")
+_COLUMNS = (
+    Column("run"),
+    Column("name"),
+    Column("status"),
+    Column("provenance"),
+    Column("recipe"),
+    Column("strategy"),
+    Column("world", is_number=True),
+    Column("em %", is_number=True),
+    Column("f1 %", is_number=True),
+    Column("loss", is_number=True),
+    Column("wall clock s", is_number=True),
+    Column("features/s", is_number=True),
+)
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Print the runs that match and return 0, or 2 where the record cannot be read."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    filters = RunFilters(**{name: getattr(options, name) for name in _FILTERS})
+    order = RunOrder(options.sort, "asc" if options.ascending else "desc")
+    try:
+        home(environ)
+        with fresh_record(environ) as session:
+            page = list_runs(session, time.time(), filters, order, limit=options.limit)
+    except (ConfigError, DatabaseError) as error:
+        return complain(parser.prog, error)
+    if options.json:
+        sys.stdout.write(json.dumps([asdict(row) for row in page.rows], indent=2) + "\n")
+    else:
+        sys.stdout.write(to_plain(_table(page)))
+    return 0
+
+
+_CHOICES = {
+    "status": ("running", "finished", "failed", "preempted", "lost"),
+    "provenance": ("measured", "imported", "reported"),
+    "parallel": ("none", "ddp", "fsdp"),
+}
+_WORDS = {"parallel": "strategy", "device_name": "device"}
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="elasticqa runs", description="List the recorded runs.")
+    for name in _FILTERS[:-1]:
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, choices=_CHOICES.get(name), help=f"only runs with this {_WORDS.get(name, name)}")
+    parser.add_argument("--text", help="only runs with this part of an id, a name or a tag")
+    parser.add_argument("--sort", choices=get_args(SortColumn), default="created_at", help="default: created_at")
+    parser.add_argument("--ascending", action="store_true", help="the smallest first, not the largest")
+    parser.add_argument("--limit", type=_limit, default=50, metavar="N", help="at most N runs (default: 50)")
+    parser.add_argument("--json", action="store_true", help="print every column as JSON")
+    return parser
+
+
+def _limit(value: str) -> int:
+    if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= MOST_LISTED:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to {MOST_LISTED:,}")
+    return int(value)
+
+
+def _table(page: RunPage) -> Table:
+    rows = tuple(
+        (
+            text(row.run_id),
+            text(row.name),
+            text(row.status),
+            text(row.provenance),
+            text(row.recipe),
+            text(row.parallel),
+            number(row.world_size, 0),
+            number(row.em),
+            number(row.f1),
+            number(row.final_loss, 4),
+            number(row.wall_clock_s, 1),
+            significant(row.samples_per_s),
+        )
+        for row in page.rows
+    )
+    return Table("Runs", _COLUMNS, rows, (f"{len(rows):,} of {page.num_matching:,} runs",))

@@ -1,1 +1,0 @@
-"""One module a subcommand; each has main(argv), which returns the exit status."""

@@ -1,0 +1,176 @@
+"""From start and end logits to answers: the best span of each feature, then the best feature of each example.
+
+Each rank reduces its own features to `Spans`, a few numbers a feature; only those are gathered and joined.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticqa.data.squad.features import Features
+from elasticqa.data.squad.read import Example
+
+# Half of the largest score that a sum of two may have; far above any logit, far below overflow.
+_LARGEST = np.float32(1e37)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The best span of each of M features, all (M,).
+
+    Attributes:
+        feature: int64, index of the feature.
+        score: float32, start logit plus end logit.
+        start_char, end_char: int32, the span is ``context[start_char:end_char]``.
+    """
+
+    feature: NDArray[np.int64]
+    score: NDArray[np.float32]
+    start_char: NDArray[np.int32]
+    end_char: NDArray[np.int32]
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Spans"]) -> "Spans":
+        """Return the spans of all parts, as gathered from batches or ranks."""
+        return cls(
+            np.concatenate([part.feature for part in parts]),
+            np.concatenate([part.score for part in parts]),
+            np.concatenate([part.start_char for part in parts]),
+            np.concatenate([part.end_char for part in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Answer to one example; ``start_char`` is its offset in the context, None where the text is empty."""
+
+    id: str
+    text: str
+    start_char: int | None
+    score: float
+
+
+def best_spans(
+    features: Features,
+    indices: NDArray[np.integer],
+    start_logits: NDArray[np.floating],
+    end_logits: NDArray[np.floating],
+    max_answer_length: int = 30,
+) -> Spans:
+    """Return the span with the highest sum of logits in the context of each feature asked for.
+
+    Every pair of tokens is considered, so no list of candidates has to be cut. Of equal sums the earliest
+    start wins, then the shortest span. A logit that is not a number counts as the lowest.
+
+    Args:
+        features: all features.
+        indices: (M,) which of them.
+        start_logits: of the tokens of these features end to end, without padding.
+        end_logits: likewise.
+        max_answer_length: tokens of the longest span considered.
+
+    Raises:
+        ValueError: there are not as many logits as the features have tokens.
+    """
+    chosen = np.asarray(indices, dtype=np.int64)
+    lengths = features.offsets[chosen + 1] - features.offsets[chosen]
+    for logits in (start_logits, end_logits):
+        if logits.shape != (lengths.sum(),):
+            raise ValueError(f"{len(chosen)} features have {lengths.sum()} tokens, not {logits.shape} logits")
+    context = features.context_start[chosen].astype(np.int64)
+    sizes = features.context_end[chosen] - context
+    tokens = _ranges(np.cumsum(lengths) - lengths + context, sizes)
+    # Tokens of the context from each token on, itself included: a longer span would leave the feature.
+    remaining = np.repeat(np.cumsum(sizes), sizes) - np.arange(len(tokens))
+    score, width = _best_of_each_start(
+        _finite(start_logits[tokens]), _finite(end_logits[tokens]), remaining, max_answer_length
+    )
+
+    best = np.full(len(chosen), -2 * _LARGEST, dtype=np.float32)
+    start_char = np.zeros(len(chosen), dtype=np.int32)
+    end_char = np.zeros(len(chosen), dtype=np.int32)
+    filled = np.flatnonzero(sizes)  # a context may have no token, as one of control characters only
+    if len(filled):
+        first = _first_maximum(score, np.cumsum(sizes)[filled] - sizes[filled], sizes[filled])
+        best[filled] = score[first]
+        places = features.char_offsets[_ranges(features.offsets[chosen] + context, sizes)]
+        start_char[filled] = places[first, 0]
+        end_char[filled] = places[first + width[first], 1]
+    return Spans(chosen, best, start_char, end_char)
+
+
+def _finite(logits: NDArray[np.floating]) -> NDArray[np.float32]:
+    clipped = np.nan_to_num(logits.astype(np.float32), nan=-np.inf)
+    return np.clip(clipped, -_LARGEST, _LARGEST)
+
+
+def _best_of_each_start(
+    start: NDArray[np.float32],
+    end: NDArray[np.float32],
+    remaining: NDArray[np.int64],
+    max_answer_length: int,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return for each start token the best sum, and how many tokens behind it the best end is."""
+    best = start + end
+    width = np.zeros(len(best), dtype=np.int64)
+    for distance in range(1, min(max_answer_length, len(best))):
+        sums = start[:-distance] + end[distance:]
+        better = (sums > best[:-distance]) & (remaining[:-distance] > distance)
+        np.copyto(best[:-distance], sums, where=better)
+        np.copyto(width[:-distance], distance, where=better)
+    return best, width
+
+
+def _first_maximum(
+    values: NDArray[np.float32], begins: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the index of the first maximum of each segment; segments are end to end and not empty."""
+    is_maximum = values == np.repeat(np.maximum.reduceat(values, begins), sizes)
+    places = np.flatnonzero(is_maximum)
+    return np.take(places, np.searchsorted(places, begins))
+
+
+def _ranges(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ``begin, begin + 1, ...`` of every size, end to end."""
+    shifts = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
+    result: NDArray[np.int64] = shifts + np.arange(len(shifts))
+    return result
+
+
+def join_spans(features: Features, spans: Spans, examples: Sequence[Example]) -> list[Prediction]:
+    """Return one answer an example: that of its window with the highest score, of equal ones the first.
+
+    Args:
+        features: all features, built from ``examples``.
+        spans: of every feature, in any order; a feature may be there twice, as where shares were filled up.
+        examples: in the order of the predictions.
+
+    Raises:
+        ValueError: a feature has no span, so that an answer could be missed.
+    """
+    if len(np.unique(spans.feature)) != len(features):
+        missing = np.setdiff1d(np.arange(len(features)), spans.feature)
+        raise ValueError(f"{len(missing)} of {len(features)} features have no span, the first is {missing[:1]}")
+    owner = features.example_index[spans.feature]
+    order = np.lexsort((spans.feature, -spans.score, owner))
+    first = order[np.searchsorted(owner[order], np.arange(len(examples)))]
+    columns = (spans.start_char[first], spans.end_char[first], spans.score[first])
+    return [
+        Prediction(example.id, example.context[start:end], start if end > start else None, value)
+        for example, start, end, value in zip(examples, *(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def best_answers(
+    features: Features,
+    start_logits: NDArray[np.floating],
+    end_logits: NDArray[np.floating],
+    examples: Sequence[Example],
+    max_answer_length: int = 30,
+) -> list[Prediction]:
+    """Return one answer an example from the logits of all features, flat as ``input_ids``."""
+    everything = np.arange(len(features))
+    spans = best_spans(features, everything, start_logits, end_logits, max_answer_length)
+    return join_spans(features, spans, examples)

@@ -1,0 +1,139 @@
+"""Features made once per node, kept as memory-mapped columns that all its processes share."""
+
+import hashlib
+import json
+import shutil
+import zlib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elasticqa.data.squad.features import Features, Windowing, build_features
+from elasticqa.data.squad.lock import locked
+from elasticqa.data.squad.read import read_content, read_squad
+from elasticqa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# Raise when the columns or the way that they are computed change.
+_FORMAT_VERSION = 1
+_META = "meta.json"
+
+
+@dataclass(frozen=True)
+class FeatureRequest:
+    """What to make features of."""
+
+    path: Path
+    """SQuAD v1.1 file."""
+    for_training: bool
+    windowing: Windowing
+    max_examples: int | None = None
+    """The first N usable examples only."""
+    strict: bool = False
+    """Refuse a training file with an answer that is not at its offset."""
+
+
+@dataclass(frozen=True)
+class CachedFeatures:
+    """Features of a data set and what the record says about it."""
+
+    features: Features
+    digest: str
+    """sha256 of the file, in hexadecimal."""
+    num_examples: int
+    num_skipped_examples: int
+    """Of the whole file, left out since an answer is not at its offset."""
+
+
+def load_or_build(request: FeatureRequest, tokenizer: "PreTrainedTokenizerBase", cache_dir: Path) -> CachedFeatures:
+    """Return the features, memory-mapped from ``cache_dir``; the first process to come makes them.
+
+    Others wait for that process, and the next of them takes over if it dies. Damaged columns are made anew.
+
+    Raises:
+        DataError: the file is not SQuAD v1.1.
+        ConfigError: the tokenizer or the lengths cannot give features, or the cache cannot be written.
+    """
+    digest = hashlib.sha256(read_content(request.path)).hexdigest()
+    folder = cache_dir / _key(request, digest, tokenizer)
+    if (cached := _load(folder)) is not None:
+        return cached
+    try:
+        with locked(folder.with_suffix(".lock")):
+            if (cached := _load(folder)) is None:
+                _build(request, digest, tokenizer, folder)
+                cached = _load(folder)
+    except OSError as error:
+        shutil.rmtree(folder.with_suffix(".unfinished"), ignore_errors=True)
+        raise ConfigError(
+            f"features cannot be kept in {cache_dir} ({error.strerror or error}): free its file system, or set "
+            "ELASTICQA_HOME to a directory with room"
+        ) from error
+    if cached is None:
+        raise ConfigError(f"{folder} cannot be read back just after it was written: check the disk of the cache")
+    return cached
+
+
+def _key(request: FeatureRequest, digest: str, tokenizer: "PreTrainedTokenizerBase") -> str:
+    backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
+    parts = {
+        "format_version": _FORMAT_VERSION,
+        "file": digest,
+        "tokenizer": hashlib.sha256(backend.encode()).hexdigest(),
+        "model_input_names": tokenizer.model_input_names,
+        "windowing": asdict(request.windowing),
+        "for_training": request.for_training,
+        "max_examples": request.max_examples,
+        "strict": request.strict,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _build(request: FeatureRequest, digest: str, tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+    """Write the folder under the lock; it appears whole or not at all."""
+    data = read_squad(request.path, for_training=request.for_training, strict=request.strict)
+    examples = data.examples[: request.max_examples]
+    features = build_features(examples, tokenizer, request.windowing)
+    unfinished = folder.with_suffix(".unfinished")
+    for remains in (unfinished, folder):
+        if remains.exists():
+            shutil.rmtree(remains)
+    unfinished.mkdir()
+    checksums = {}
+    for name in _COLUMNS:
+        path = unfinished / f"{name}.npy"
+        np.save(path, getattr(features, name), allow_pickle=False)
+        checksums[name] = _checksum(path)
+    meta = {
+        "digest": digest,
+        "num_examples": len(examples),
+        "num_skipped_examples": data.num_skipped,
+        "checksums": checksums,
+    }
+    (unfinished / _META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+    unfinished.rename(folder)
+
+
+_COLUMNS = tuple(field.name for field in fields(Features))
+
+
+def _checksum(path: Path) -> int:
+    return zlib.crc32(np.memmap(path, dtype=np.uint8, mode="r").data)
+
+
+def _load(folder: Path) -> CachedFeatures | None:
+    """Return the features, or None where they are absent or damaged."""
+    try:
+        meta: dict[str, Any] = json.loads((folder / _META).read_bytes())
+        paths = {name: folder / f"{name}.npy" for name in _COLUMNS}
+        if meta["checksums"] != {name: _checksum(path) for name, path in paths.items()}:
+            return None
+        # As plain arrays: to index a memmap makes another one, at several times the cost.
+        columns = {name: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)) for name, path in paths.items()}
+        return CachedFeatures(Features(**columns), meta["digest"], meta["num_examples"], meta["num_skipped_examples"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

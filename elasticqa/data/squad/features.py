@@ -1,0 +1,204 @@
+"""Sliding windows over contexts, in columns of NumPy that can be memory-mapped.
+
+A context is tokenized once, however many questions are asked on it, and its windows are slices of the result;
+a window equals what the tokenizer gives for the pair truncated with ``only_second`` and a stride.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticqa.data.squad.read import Example
+from elasticqa.data.squad.tokens import PairTemplate, Tokenized, copy_of_backend, tokenize
+from elasticqa.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Windows of ``max_length`` tokens in all; two in a row share ``doc_stride`` tokens of the context."""
+
+    max_length: int = 384
+    doc_stride: int = 128
+
+    def __post_init__(self) -> None:
+        """Refuse windows that cannot move forward."""
+        if self.doc_stride < 0:
+            raise ConfigError(f"doc_stride={self.doc_stride} must not be negative: raise --doc-stride")
+        if self.doc_stride >= self.max_length:
+            raise ConfigError(
+                f"doc_stride={self.doc_stride} must be smaller than max_length={self.max_length}: windows "
+                "would not move forward; lower --doc-stride or raise --max-length"
+            )
+
+
+@dataclass(frozen=True)
+class Features:
+    """N features of T tokens in all, end to end and without padding.
+
+    Attributes:
+        input_ids: (T,) int32.
+        char_offsets: (T, 2) int32, where a token begins and ends in the context; zeros outside the context.
+        offsets: (N + 1,) int64, where each feature begins; the last entry is T.
+        segment_start: (N,) int32, where token type 1 begins; the length where the model has no types.
+        context_start, context_end: (N,) int32, the context's tokens are [context_start, context_end).
+        start_position, end_position: (N,) int32, first and last token of the first answer that is at its
+            offset; both 0 (CLS) where it is not whole in the window.
+        example_index: (N,) int32, index in the examples that the features were built from; ascending.
+    """
+
+    input_ids: Int32
+    char_offsets: Int32
+    offsets: Int64
+    segment_start: Int32
+    context_start: Int32
+    context_end: Int32
+    start_position: Int32
+    end_position: Int32
+    example_index: Int32
+
+    def __len__(self) -> int:
+        return len(self.example_index)
+
+    @property
+    def lengths(self) -> Int64:
+        """Tokens of each feature, (N,)."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """W windows: which example, and which of the tokens of all contexts; ``begin`` and ``end`` are (W,)."""
+
+    example: Int64
+    begin: Int64
+    end: Int64
+
+
+def build_features(examples: Sequence[Example], tokenizer: "PreTrainedTokenizerBase", windowing: Windowing) -> Features:
+    """Return the features of all examples, windows of a context in order.
+
+    Args:
+        examples: questions with their contexts.
+        tokenizer: a fast tokenizer; it is left as it is.
+        windowing: lengths in tokens.
+
+    Raises:
+        ConfigError: the tokenizer is not a fast one, or a question leaves a window no room to move.
+    """
+    backend = copy_of_backend(tokenizer)
+    template = PairTemplate.of(backend, has_types="token_type_ids" in tokenizer.model_input_names)
+    context_number: dict[str, int] = {}
+    context_of = np.array(
+        [context_number.setdefault(example.context, len(context_number)) for example in examples],
+        dtype=np.int64,
+    )
+    contexts = tokenize(backend, list(context_number))
+    questions = tokenize(backend, [example.question.lstrip() for example in examples], with_offsets=False)
+
+    room = windowing.max_length - template.num_special - np.diff(questions.offsets)
+    sizes = np.diff(contexts.offsets)[context_of]
+    _check_room(examples, windowing, room, sizes)
+    windows = _cut(contexts.offsets[context_of], sizes, room, windowing.doc_stride)
+    first, last = _answer_tokens(examples, contexts, context_of)
+    return _assemble(template, questions, contexts, windows, (first[windows.example], last[windows.example]))
+
+
+def _check_room(examples: Sequence[Example], windowing: Windowing, room: Int64, sizes: Int64) -> None:
+    stuck = np.flatnonzero((sizes > room) & (room <= windowing.doc_stride))
+    if not len(stuck):
+        return
+    worst = int(stuck[np.argmin(room[stuck])])
+    taken = windowing.max_length - int(room[worst])
+    raise ConfigError(
+        f"max_length={windowing.max_length} is too small: question {shown(examples[worst].id)} takes {taken} "
+        f"with special tokens and must leave the context more than doc_stride={windowing.doc_stride}; "
+        f"raise --max-length above {taken + windowing.doc_stride} or lower --doc-stride"
+    )
+
+
+def _cut(begin: Int64, sizes: Int64, room: Int64, doc_stride: int) -> _Windows:
+    """Return the windows of contexts that begin at ``begin`` in the tokens of all contexts."""
+    step = np.maximum(room - doc_stride, 1)
+    counts = np.where(sizes > room, 1 + -(-(sizes - room) // step), 1)
+    example = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(example)) - np.repeat(np.cumsum(counts) - counts, counts)
+    start = number * step[example]
+    end = np.minimum(start + room[example], sizes[example])
+    return _Windows(example, begin[example] + start, begin[example] + end)
+
+
+def _answer_tokens(examples: Sequence[Example], contexts: Tokenized, context_of: Int64) -> tuple[Int64, Int64]:
+    """Return for each example which tokens of all contexts its answer begins and ends in.
+
+    It begins in the last token that begins no later (-1 where there is no answer), and ends in the first token that
+    ends no earlier. Tokens that are bytes of one character share its offsets, so that the first of the two can lie
+    behind the second.
+    """
+    answers = [next((a for a in example.answers if a.is_at_offset(example.context)), None) for example in examples]
+    found = np.array([answer is not None for answer in answers])
+    begin = np.array([0 if answer is None else answer.start for answer in answers], dtype=np.int64)
+    end = begin + np.array([0 if answer is None else len(answer.text) for answer in answers], dtype=np.int64)
+
+    # Characters numbered over all contexts put the tokens of all in one ascending array for one search.
+    sizes = np.zeros(len(contexts.offsets) - 1, dtype=np.int64)
+    sizes[context_of] = [len(example.context) + 1 for example in examples]
+    base = np.cumsum(sizes) - sizes
+    places = contexts.char_offsets + np.repeat(base, np.diff(contexts.offsets))[:, None]
+    # Offsets fall where a normalizer reorders marks, and a search needs them ascending.
+    np.maximum.accumulate(places, axis=0, out=places)
+    first = np.searchsorted(places[:, 0], base[context_of] + begin, side="right") - 1
+    last = np.searchsorted(places[:, 1], base[context_of] + end, side="left")
+    return np.where(found, first, -1), last
+
+
+def _assemble(
+    template: PairTemplate,
+    questions: Tokenized,
+    contexts: Tokenized,
+    windows: _Windows,
+    answer: tuple[Int64, Int64],
+) -> Features:
+    """Return the columns; ``answer`` has each window's first and last answer token in all contexts."""
+    question_begin = questions.offsets[windows.example]
+    question_end = questions.offsets[windows.example + 1]
+    context_start = len(template.prefix) + question_end - question_begin + len(template.middle)
+    context_end = context_start + windows.end - windows.begin
+    offsets = np.concatenate([[0], np.cumsum(context_end + len(template.suffix))])
+
+    input_ids = np.empty(offsets[-1], dtype=np.int32)
+    char_offsets = np.zeros((offsets[-1], 2), dtype=np.int32)
+    sources = (question_begin, question_end, windows.begin, windows.end)
+    rows = np.stack([*sources, offsets[:-1], offsets[1:]], axis=1)
+    for q_begin, q_end, c_begin, c_end, begin, end in rows.tolist():
+        context = contexts.ids[c_begin:c_end]
+        input_ids[begin:end] = np.concatenate(
+            [template.prefix, questions.ids[q_begin:q_end], template.middle, context, template.suffix]
+        )
+        behind = end - len(template.suffix)
+        char_offsets[behind - len(context) : behind] = contexts.char_offsets[c_begin:c_end]
+
+    inside = (answer[0] >= windows.begin) & (answer[1] < windows.end)
+    first, last = np.minimum(answer[0], windows.end - 1), np.maximum(answer[1], windows.begin)
+    first, last = np.minimum(first, last), np.maximum(first, last)
+    lengths = np.diff(offsets)
+    segment_start = lengths if template.segment_shift is None else context_start + template.segment_shift
+    return Features(
+        input_ids=input_ids,
+        char_offsets=char_offsets,
+        offsets=offsets,
+        segment_start=segment_start.astype(np.int32),
+        context_start=context_start.astype(np.int32),
+        context_end=context_end.astype(np.int32),
+        start_position=np.where(inside, first - windows.begin + context_start, 0).astype(np.int32),
+        end_position=np.where(inside, last - windows.begin + context_start, 0).astype(np.int32),
+        example_index=windows.example.astype(np.int32),
+    )

@@ -1,0 +1,1 @@
+"""Elastic training: agents, health checks, failures and shutdown."""

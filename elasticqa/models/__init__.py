@@ -1,0 +1,1 @@
+"""The network: encoder and head, attention, kernels, and how parameters are spread over ranks."""

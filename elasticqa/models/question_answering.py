@@ -1,0 +1,205 @@
+"""The encoder with its question-answering head, on packed or padded batches alike."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, AutoModelForQuestionAnswering, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.data.micro_batch import MicroBatch
+from elasticqa.errors import ConfigError
+from elasticqa.models.attention import PACKED, PACKED_SDPA
+
+PACKABLE = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert"})
+"""Model types whose only mixing of positions is attention through the interface."""
+
+_SHIFTED_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert"})
+"""Their first position is pad_token_id + 1."""
+
+_DROPOUT_FIELDS = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "dropout",
+    "attention_dropout",
+    "qa_dropout",
+    "classifier_dropout",
+)
+
+# What is said of files that are absent, damaged, or of other shapes than their configuration says.
+_LOAD_ERRORS = (OSError, KeyError, ValueError, RuntimeError, SafetensorError, UnpicklingError)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How batches must be shaped for a model."""
+
+    model_type: str
+    is_packed: bool
+    first_position: int
+    has_token_types: bool
+    pad_token_id: int
+    head_size: int | None
+    """Of a packed model's attention; None for another."""
+
+    @classmethod
+    def of(cls, model_config: PretrainedConfig, attention: str) -> "ModelSpec":
+        """Return the spec for a model's configuration and the attention asked for.
+
+        Raises:
+            ConfigError: packing was asked for and the model cannot be packed.
+        """
+        model_type = str(model_config.model_type)
+        if attention in ("packed", "sdpa") and model_type not in PACKABLE:
+            raise ConfigError(
+                f"attention={attention!r} does not fit a model of type {model_type!r}: it can be packed for "
+                f"{', '.join(sorted(PACKABLE))}; use --attention padded"
+            )
+        pad_token_id = getattr(model_config, "pad_token_id", None) or 0
+        is_packed = attention != "padded" and model_type in PACKABLE
+        return cls(
+            model_type=model_type,
+            is_packed=is_packed,
+            first_position=pad_token_id + 1 if model_type in _SHIFTED_POSITIONS else 0,
+            has_token_types=getattr(model_config, "type_vocab_size", 0) > 1,
+            pad_token_id=pad_token_id,
+            head_size=model_config.hidden_size // model_config.num_attention_heads if is_packed else None,
+        )
+
+
+def load_model(path: str | Path, config: TrainConfig) -> tuple[PreTrainedModel, ModelSpec]:
+    """Return the model in fp32 on the CPU, its new head drawn from the seed, and its spec.
+
+    Raises:
+        ConfigError: the directory holds no encoder with a question-answering head.
+    """
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        model_config = AutoConfig.from_pretrained(path)
+        spec = ModelSpec.of(model_config, config.attention)
+        if config.dropout is not None:
+            for field in _DROPOUT_FIELDS:
+                if hasattr(model_config, field):
+                    setattr(model_config, field, config.dropout)
+        torch.manual_seed(config.seed)
+        model = AutoModelForQuestionAnswering.from_pretrained(
+            path,
+            config=model_config,
+            dtype=torch.float32,
+            attn_implementation=_implementation(spec, config),
+        )
+    except ConfigError:
+        raise
+    except _LOAD_ERRORS as error:
+        raise ConfigError(
+            f"model={config.model!r} cannot be loaded for question answering: {_first_line(error)}; "
+            "give a directory or hub name of an encoder that AutoModelForQuestionAnswering knows"
+        ) from error
+    longest = getattr(model_config, "max_position_embeddings", None)
+    if longest is not None and config.max_length + spec.first_position > longest:
+        raise ConfigError(
+            f"max_length={config.max_length} is longer than model={config.model!r} has positions: "
+            f"at most {longest - spec.first_position}; lower --max-length"
+        )
+    if config.activation_checkpointing:
+        recompute_layers(model)
+    return model, spec
+
+
+def encoder_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the encoder's layers: the modules of its longest list.
+
+    Raises:
+        ConfigError: the model has no list of layers.
+    """
+    stacks = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
+    if not stacks:
+        raise ConfigError(
+            "this model has no list of layers, so that it can be neither sharded by layer nor recomputed by layer: "
+            "use ddp, without --activation-checkpointing"
+        )
+    return max(stacks, key=len)
+
+
+def recompute_layers(model: nn.Module) -> None:
+    """Let each layer of the encoder keep its inputs only and run again in the backward pass, with equal dropout.
+
+    Around ``forward``, so that hooks of the layer (FSDP gathers parameters in them) stay outside, and without
+    reentering autograd, which keyword arguments and DDP need.
+
+    Raises:
+        ConfigError: the model has no list of layers.
+    """
+    for layer in encoder_layers(model):
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+def _implementation(spec: ModelSpec, config: TrainConfig) -> str:
+    if not spec.is_packed:
+        return "sdpa"
+    return PACKED_SDPA if config.attention == "sdpa" else PACKED
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+class QuestionAnswerer(nn.Module):
+    """Puts a transformers model behind one signature: a micro-batch in, flat logits out."""
+
+    def __init__(self, model: nn.Module, spec: ModelSpec) -> None:
+        super().__init__()
+        self.model = model
+        self.spec = spec
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def flops_per_token(self) -> int:
+        """Floating-point operations per token of forward and backward, attention scores left out.
+
+        6 per parameter that multiplies every token (Kaplan et al. 2020, arXiv:2001.08361, table 1): embedding
+        tables are looked up, not multiplied.
+        """
+        embeddings = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Embedding))
+        return 6 * (self.num_parameters - embeddings)
+
+    def forward(self, batch: MicroBatch) -> Tensor:
+        """Return start and end logits of each token, (2, T), in fp32."""
+        if self.spec.is_packed:
+            inputs: dict[str, object] = {
+                "input_ids": batch.input_ids[None],
+                "position_ids": batch.position_ids[None] + self.spec.first_position,
+                "packing": batch,
+            }
+            token_type_ids = batch.token_type_ids[None]
+        else:
+            ids = batch.input_ids[batch.pad_index].masked_fill(~batch.mask, self.spec.pad_token_id)
+            inputs = {"input_ids": ids, "attention_mask": batch.mask.long()}
+            token_type_ids = batch.token_type_ids[batch.pad_index].masked_fill(~batch.mask, 0)
+        if self.spec.has_token_types:
+            inputs["token_type_ids"] = token_type_ids
+        output = self.model(**inputs)
+        logits = torch.stack([output.start_logits.float().flatten(), output.end_logits.float().flatten()])
+        return logits if self.spec.is_packed else logits[:, batch.unpad_index]
+
+
+def feature_losses(logits: Tensor, batch: MicroBatch) -> Tensor:
+    """Return the loss of each feature, (B,): the mean of the two cross entropies over its own tokens."""
+    # Not by indexing, whose backward pass on a GPU sorts all places.
+    padded = logits.index_select(1, batch.pad_index.flatten()).unflatten(1, batch.mask.shape)
+    padded = padded.masked_fill(~batch.mask, float("-inf"))
+    start_losses = F.cross_entropy(padded[0], batch.start_positions, reduction="none")
+    end_losses = F.cross_entropy(padded[1], batch.end_positions, reduction="none")
+    return (start_losses + end_losses) / 2

@@ -1,0 +1,1 @@
+"""Profiler traces: recorded over a few steps, and summarized."""

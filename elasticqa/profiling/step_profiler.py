@@ -1,0 +1,208 @@
+"""A stretch of training steps under torch.profiler: a trace for Perfetto, a table, and a summary for the record."""
+
+import gzip
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerAction, ProfilerActivity, profile
+
+from elasticqa.profiling.trace.scan import TraceError
+from elasticqa.profiling.trace.summary import summarize
+
+WAIT_STEPS = 2
+WARMUP_STEPS = 100
+LEAST_WARMUP_STEPS = 10
+"""Of a later attempt: allocator, autotuning and caches settle in them."""
+ACTIVE_STEPS = 10
+
+_TABLE_ROWS = 50
+_TABLE_NAME_CHARS = 80
+
+
+class ProfileError(RuntimeError):
+    """The trace could not be written or read back; the steps themselves are unharmed, so training can go on."""
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """How many steps are left alone, run under a profiler that keeps nothing, and are kept; once, in this order."""
+
+    wait: int
+    warmup: int
+    active: int
+
+    @property
+    def num_steps(self) -> int:
+        """Steps until the trace is there."""
+        return self.wait + self.warmup + self.active
+
+    def action(self, step: int) -> ProfilerAction:
+        """Return what to do at a step, counted from 0: torch.profiler's schedule."""
+        if step < self.wait or step >= self.num_steps:
+            return ProfilerAction.NONE
+        if step < self.wait + self.warmup:
+            return ProfilerAction.WARMUP
+        return ProfilerAction.RECORD if step < self.num_steps - 1 else ProfilerAction.RECORD_AND_SAVE
+
+
+def profile_plan(num_steps: int, step: int = 0) -> ProfilePlan:
+    """Return wait=2, warmup=100, active=10 for a run, or what keeps to the same active steps from ``step`` on.
+
+    An attempt that begins too late for these takes a warm-up of 10. Where the steps left are not enough, warm-up
+    shrinks first, down to one step; then the active steps, down to one; then the wait; and of a single step nothing
+    is left but itself.
+
+    Args:
+        num_steps: of the run.
+        step: optimizer steps done before.
+
+    >>> profile_plan(500), profile_plan(500, 60), profile_plan(500, 200)
+    (ProfilePlan(wait=2, warmup=100, active=10), ProfilePlan(wait=2, warmup=40, active=10), ProfilePlan(wait=2, \
+warmup=10, active=10))
+    >>> profile_plan(40), profile_plan(6)
+    (ProfilePlan(wait=2, warmup=28, active=10), ProfilePlan(wait=2, warmup=1, active=3))
+
+    Raises:
+        ValueError: no step is left.
+    """
+    left = num_steps - step
+    if left < 1:
+        raise ValueError(f"step={step} of num_steps={num_steps} leaves nothing to profile: a step must be left")
+    active = min(ACTIVE_STEPS, max(1, left - WAIT_STEPS - 1))
+    before = left - active
+    wanted = max(LEAST_WARMUP_STEPS, WARMUP_STEPS - step)
+    warmup = min(wanted, max(before - WAIT_STEPS, min(before, 1)))
+    return ProfilePlan(min(WAIT_STEPS, before - warmup), warmup, active)
+
+
+class StepProfiler:
+    """Profiles one stretch of steps of this rank, then stays out of the way.
+
+    Only the active steps are kept in memory. Files: ``traces/attempt-0001-rank-00000.json.gz`` and ``...-table.txt``,
+    each whole or absent.
+    """
+
+    def __init__(self, run_dir: Path, *, attempt: int, rank: int, step: int, num_steps: int, device_type: str) -> None:
+        """Plan a stretch.
+
+        Args:
+            run_dir: directory of the run.
+            attempt: number of the attempt.
+            rank: of this process.
+            step: optimizer steps done before the stretch.
+            num_steps: of the run.
+            device_type: ``cuda`` or ``cpu``.
+        """
+        self.plan = profile_plan(num_steps, step)
+        self._step = step
+        self._rank = rank
+        self._run_dir = run_dir
+        self._trace = run_dir / "traces" / f"attempt-{attempt:04d}-rank-{rank:05d}.json.gz"
+        self._is_cuda = device_type == "cuda"
+        self._num_done = 0
+        self._profile: profile | None = None
+        self._exit = ExitStack()
+
+    @property
+    def is_tracing(self) -> bool:
+        """Whether the profiler slows the step that runs now: warm-up steps and active ones."""
+        return self._profile is not None and self.plan.action(self._num_done) is not ProfilerAction.NONE
+
+    def start(self) -> None:
+        """Begin, before the first step of the stretch.
+
+        Raises:
+            ProfileError: traces cannot be written.
+        """
+        try:
+            self._trace.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise ProfileError(f"{self._trace.parent}: cannot be created ({error.strerror})") from error
+        self._drain()
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._is_cuda else [])]
+        # Without acc_events, torch 2.11 warns of a second cycle, which the plan does not have.
+        profiler = profile(activities=activities, schedule=self.plan.action, acc_events=True)
+        self._profile = self._exit.enter_context(profiler)
+
+    def step(self) -> dict[str, Any] | None:
+        """Tell that a step is done; every rank at the same steps, since a rank that writes its trace is late.
+
+        Returns:
+            After the last step of the stretch, the fields of the journal's line `profile`; otherwise None.
+
+        Raises:
+            ProfileError: trace or table could not be written.
+        """
+        if self._profile is None:
+            return None
+        self._num_done += 1
+        if self._num_done == self.plan.wait + self.plan.warmup:
+            self._drain()
+        self._profile.step()
+        if self._num_done < self.plan.num_steps:
+            return None
+        finished = self._profile
+        self.stop()
+        try:
+            return self._save(finished)
+        except (OSError, TraceError) as error:
+            raise ProfileError(f"profile of steps to {self._step + self._num_done} is lost: {error}") from error
+
+    def stop(self) -> None:
+        """End; a stretch that is not done leaves no trace, so that a run under a signal loses no time to it."""
+        self._profile = None
+        self._exit.close()
+
+    def _drain(self) -> None:
+        """Wait for the device: kernels of earlier steps, which the host had run ahead of, would be in the trace."""
+        if self._is_cuda:
+            torch.cuda.synchronize()
+
+    def _save(self, finished: profile) -> dict[str, Any]:
+        table = self._trace.with_name(self._trace.name.removesuffix(".json.gz") + "-table.txt")
+        sort_by = "self_device_time_total" if self._is_cuda else "self_cpu_time_total"
+        averages = finished.key_averages()
+        text = averages.table(sort_by=sort_by, row_limit=_TABLE_ROWS, max_name_column_width=_TABLE_NAME_CHARS)
+        _write_whole(table, text.encode())
+        # Beside the trace and not in the system's temporary folder, which is small on many a compute node.
+        plain = self._trace.with_suffix(".partial")
+        packed = self._trace.with_suffix(".partial.gz")
+        try:
+            finished.export_chrome_trace(str(plain))
+            with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            packed.replace(self._trace)
+        finally:
+            plain.unlink(missing_ok=True)
+            packed.unlink(missing_ok=True)
+        return {
+            "step": self._step + self._num_done,
+            "rank": self._rank,
+            "summary": summarize(self._trace).to_dict(),
+            "trace": self._trace.relative_to(self._run_dir).as_posix(),
+        }
+
+
+class NoProfiler:
+    """Stands in where no step is profiled."""
+
+    is_tracing = False
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def step(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    staged = path.with_suffix(".partial")
+    staged.write_bytes(content)
+    staged.replace(path)

@@ -1,0 +1,159 @@
+"""Operators and kernels by the time they took, and by category."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticqa.profiling.trace.categories import CATEGORIES, category
+from elasticqa.profiling.trace.intervals import contains, union
+from elasticqa.profiling.trace.nesting import nest
+from elasticqa.profiling.trace.timeline import Kind, Timeline
+
+NUM_SHOWN = 30
+_MAX_JSON_CHARS = 200
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """All calls of one operator; figures as `torch.profiler`'s `key_averages` has them."""
+
+    name: str
+    category: str
+    count: int
+    self_us: float
+    """Without the operators, annotations and runtime calls inside."""
+    total_us: float
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """All launches of one kernel, copy or memset, over all devices."""
+
+    name: str
+    category: str
+    count: int
+    total_us: float
+
+
+@dataclass(frozen=True)
+class CategoryTime:
+    """All operators by self time, or all kernels by total time, of one category."""
+
+    category: str
+    count: int
+    time_us: float
+
+
+@dataclass(frozen=True)
+class OperatorRanking:
+    """The operators of most self time, all categories, and how many names there are."""
+
+    rows: tuple[OperatorTime, ...]
+    categories: tuple[CategoryTime, ...]
+    num_names: int
+
+
+@dataclass(frozen=True)
+class KernelRanking:
+    """The kernels of most time, all categories, and how many names there are."""
+
+    rows: tuple[KernelTime, ...]
+    categories: tuple[CategoryTime, ...]
+    num_names: int
+
+
+def operator_ranking(timeline: Timeline) -> OperatorRanking:
+    """Return the operators of the host by self time, largest first."""
+    calls = _calls(timeline)
+    rows, parts = [], []
+    for number in _numbers(timeline, (Kind.OPERATOR,)):
+        name = timeline.names[number]
+        kind, count, self_us = category(name), int(calls.counts[number]), float(calls.self_us[number])
+        rows.append(OperatorTime(name, kind, count, self_us, float(calls.total_us[number])))
+        count_inside, self_us_inside = int(calls.optimizer_counts[number]), float(calls.optimizer_self_us[number])
+        parts.append((kind, count - count_inside, self_us - self_us_inside))
+        parts.append(("optimizer", count_inside, self_us_inside))
+    rows.sort(key=lambda row: (-row.self_us, row.name))
+    shown = tuple(replace(row, name=_short(row.name)) for row in rows[:NUM_SHOWN])
+    return OperatorRanking(shown, _categories(parts), len(rows))
+
+
+class _Calls(NamedTuple):
+    """Sums over all threads, by number of a name; the last two only of calls inside an optimizer's step."""
+
+    counts: NDArray[np.int64]
+    self_us: NDArray[np.float64]
+    total_us: NDArray[np.float64]
+    optimizer_counts: NDArray[np.int64]
+    optimizer_self_us: NDArray[np.float64]
+
+
+def _calls(timeline: Timeline) -> _Calls:
+    size = len(timeline.names)
+    nests = np.array([kind is not Kind.ASYNCHRONOUS for kind in timeline.kinds], dtype=np.bool_)
+    is_optimizer = np.array([kind is Kind.OPTIMIZER for kind in timeline.kinds], dtype=np.bool_)
+    sums = _Calls(*(np.zeros(size, dtype=kind) for kind in (np.int64, float, float, np.int64, float)))
+    for thread in timeline.threads.values():
+        chosen = nests[thread.names]
+        starts, ends, names = thread.starts[chosen], thread.ends[chosen], thread.names[chosen]
+        self_ns, is_counted = nest(starts, ends, names)
+        sums.counts[:] += np.bincount(names[is_counted], minlength=size)
+        sums.self_us[:] += np.bincount(names, weights=self_ns / 1000, minlength=size)
+        total_us = (ends - starts)[is_counted] / 1000
+        sums.total_us[:] += np.bincount(names[is_counted], weights=total_us, minlength=size)
+        steps = is_optimizer[names]
+        if steps.any():
+            inside = contains(union(starts[steps], ends[steps]), starts)
+            sums.optimizer_counts[:] += np.bincount(names[inside & is_counted], minlength=size)
+            weights = self_ns[inside] / 1000
+            sums.optimizer_self_us[:] += np.bincount(names[inside], weights=weights, minlength=size)
+    return sums
+
+
+def kernel_ranking(timeline: Timeline) -> KernelRanking:
+    """Return the kernels, copies and memsets of all devices by total time, largest first."""
+    size = len(timeline.names)
+    total_ns, counts = np.zeros(size), np.zeros(size, dtype=np.int64)
+    for device in timeline.devices.values():
+        total_ns += np.bincount(device.names, weights=device.ends - device.starts, minlength=size)
+        counts += np.bincount(device.names, minlength=size)
+    rows = [
+        KernelTime(
+            timeline.names[number],
+            category(timeline.names[number]) if timeline.kinds[number] is Kind.KERNEL else "copy",
+            int(counts[number]),
+            float(total_ns[number]) / 1000,
+        )
+        for number in _numbers(timeline, (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET))
+    ]
+    rows.sort(key=lambda row: (-row.total_us, row.name))
+    shown = tuple(KernelTime(_short(row.name), row.category, row.count, row.total_us) for row in rows[:NUM_SHOWN])
+    return KernelRanking(shown, _categories([(row.category, row.count, row.total_us) for row in rows]), len(rows))
+
+
+def _numbers(timeline: Timeline, kinds: tuple[Kind, ...]) -> list[int]:
+    return [number for number, kind in enumerate(timeline.kinds) if kind in kinds]
+
+
+def _categories(rows: list[tuple[str, int, float]]) -> tuple[CategoryTime, ...]:
+    """Return sums by category, largest first, without those that do not occur."""
+    counts = dict.fromkeys(CATEGORIES, 0)
+    times = dict.fromkeys(CATEGORIES, 0.0)
+    for name, count, time_us in rows:
+        counts[name] += count
+        times[name] += time_us
+    sums = [CategoryTime(name, counts[name], times[name]) for name in CATEGORIES if counts[name]]
+    return tuple(sorted(sums, key=lambda row: -row.time_us))
+
+
+def _short(name: str) -> str:
+    """Return a name that can be printed, with its middle left out where its JSON would be long."""
+    clean = "".join(char if char.isprintable() else "\ufffd" for char in name)
+    short, size = clean, _MAX_JSON_CHARS
+    while len(json.dumps(short)) > _MAX_JSON_CHARS + 2:
+        size -= size // 8
+        short = f"{clean[: size * 2 // 3]}...{clean[-(size // 3) :]}"
+    return short

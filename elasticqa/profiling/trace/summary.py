@@ -1,0 +1,125 @@
+"""Where the time of a trace went: what the record keeps of it."""
+
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from elasticqa.profiling.trace.activity import DeviceActivity, HostActivity, device_activities, host_activity
+from elasticqa.profiling.trace.ranking import CategoryTime, KernelTime, OperatorTime, kernel_ranking, operator_ranking
+from elasticqa.profiling.trace.scan import scan
+from elasticqa.profiling.trace.timeline import Kind, Timeline, read
+
+_MAX_STEPS_SHOWN = 100
+_MAX_NUMBER = 1 << 31
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The steps that the profiler saw whole, as the host's time from one to the next."""
+
+    num_steps: int
+    mean_us: float
+    min_us: float
+    max_us: float
+    times_us: tuple[float, ...]
+    """Of the first hundred steps, in the order of time."""
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    """Where the time of one trace went; all times in microseconds.
+
+    ``devices``, ``kernels``, ``kernel_categories`` and ``num_kernel_names`` are None in a trace without device events:
+    what a device did is then not known.
+    """
+
+    span_us: float
+    """From the earliest start to the latest end of an operator, annotation, runtime call or device event."""
+    num_events: int
+    num_skipped_events: int
+    """Without a duration, or with a negative one."""
+    rank: int | None
+    world_size: int | None
+    backend: str | None
+    steps: StepTimes | None
+    host: HostActivity
+    devices: tuple[DeviceActivity, ...] | None
+    operators: tuple[OperatorTime, ...]
+    """The thirty of most self time."""
+    operator_categories: tuple[CategoryTime, ...]
+    """Of all operators, by self time; whatever runs inside an optimizer's step is the optimizer's here."""
+    num_operator_names: int
+    """Distinct names."""
+    kernels: tuple[KernelTime, ...] | None
+    """The thirty of most time; copies and memsets are among them."""
+    kernel_categories: tuple[CategoryTime, ...] | None
+    """Of all kernels, copies and memsets, by the sum of durations: what runs side by side counts twice."""
+    num_kernel_names: int | None
+    """Distinct names, those of copies and memsets included."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON, under 50 kB whatever the trace."""
+        return asdict(self)
+
+
+def summarize(path: str | os.PathLike[str]) -> TraceSummary:
+    """Return the summary of a Kineto trace, plain or gzip; memory is some tens of bytes an event.
+
+    Raises:
+        TraceError: the file is no whole trace.
+    """
+    return summary_of(read(path, scan(path)))
+
+
+def summary_of(timeline: Timeline) -> TraceSummary:
+    """Return the summary of a timeline that has events."""
+    columns = [*timeline.threads.values(), *timeline.devices.values()]
+    start = min(int(column.starts.min()) for column in columns)
+    end = max(int(column.ends.max()) for column in columns)
+    operators = operator_ranking(timeline)
+    kernels = kernel_ranking(timeline) if timeline.devices else None
+    info = timeline.metadata.get("distributedInfo")
+    facts = info if isinstance(info, dict) else {}
+    backend = facts.get("backend")
+    return TraceSummary(
+        span_us=(end - start) / 1000,
+        num_events=timeline.num_events,
+        num_skipped_events=timeline.num_skipped_events,
+        rank=_count(facts.get("rank")),
+        world_size=_count(facts.get("world_size")),
+        backend=backend[:40] if isinstance(backend, str) else None,
+        steps=_step_times(timeline),
+        host=host_activity(timeline),
+        devices=device_activities(timeline, start, end) if timeline.devices else None,
+        operators=operators.rows,
+        operator_categories=operators.categories,
+        num_operator_names=operators.num_names,
+        kernels=None if kernels is None else kernels.rows,
+        kernel_categories=None if kernels is None else kernels.categories,
+        num_kernel_names=None if kernels is None else kernels.num_names,
+    )
+
+
+def _step_times(timeline: Timeline) -> StepTimes | None:
+    is_step = np.array([kind is Kind.STEP for kind in timeline.kinds], dtype=np.bool_)
+    chosen = [(thread, is_step[thread.names]) for thread in timeline.threads.values()]
+    none = np.empty(0, dtype=np.int64)
+    starts = np.concatenate([none, *(thread.starts[mask] for thread, mask in chosen)])
+    ends = np.concatenate([none, *(thread.ends[mask] for thread, mask in chosen)])
+    if not len(starts):
+        return None
+    order = np.argsort(starts, kind="stable")
+    times_us = ((ends - starts)[order] / 1000).tolist()
+    return StepTimes(
+        num_steps=len(times_us),
+        mean_us=sum(times_us) / len(times_us),
+        min_us=min(times_us),
+        max_us=max(times_us),
+        times_us=tuple(times_us[:_MAX_STEPS_SHOWN]),
+    )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and 0 <= value < _MAX_NUMBER else None

@@ -1,0 +1,221 @@
+"""The events of a trace as compact columns: some twenty bytes an event, whatever the file holds."""
+
+import math
+import os
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticqa.errors import shown
+from elasticqa.profiling.trace.categories import is_asynchronous, is_of_profiler
+from elasticqa.profiling.trace.scan import Entry, TraceError
+
+MAX_EVENTS = 20_000_000
+MAX_THREADS = 10_000
+MAX_DEVICES = 32
+MAX_NAMES = 100_000
+"""Names told apart; whatever comes after is summed up under `OTHER_NAMES`."""
+
+OTHER_NAMES = "(other names)"
+_MAX_NAME_CHARS = 1000
+_MAX_US = 4e15
+
+
+class Kind(Enum):
+    """What an event is."""
+
+    OPERATOR = "operator"
+    RUNTIME = "runtime"
+    ANNOTATION = "annotation"
+    ASYNCHRONOUS = "asynchronous"
+    """Communication of a CPU back end: it starts on one thread and ends on another, so it nests in nothing."""
+    STEP = "step"
+    OPTIMIZER = "optimizer"
+    """The range that torch.optim sets around an optimizer's step."""
+    KERNEL = "kernel"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+
+
+# Kineto's words, and those of its first releases behind them; other categories say nothing of where time went.
+_KINDS = {
+    "cpu_op": Kind.OPERATOR,
+    "user_annotation": Kind.ANNOTATION,
+    "cuda_runtime": Kind.RUNTIME,
+    "cuda_driver": Kind.RUNTIME,
+    "xpu_runtime": Kind.RUNTIME,
+    "xpu_driver": Kind.RUNTIME,
+    "kernel": Kind.KERNEL,
+    "gpu_memcpy": Kind.MEMCPY,
+    "gpu_memset": Kind.MEMSET,
+    "operator": Kind.OPERATOR,
+    "runtime": Kind.RUNTIME,
+    "memcpy": Kind.MEMCPY,
+    "memset": Kind.MEMSET,
+}
+_ON_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+
+
+class Columns:
+    """Start, end (nanoseconds) and name (its number) of the events of one thread or device."""
+
+    def __init__(self) -> None:
+        self._starts = array("q")
+        self._ends = array("q")
+        self._names = array("q")
+
+    def append(self, start: int, duration: int, name: int) -> None:
+        """Add an event."""
+        self._starts.append(start)
+        self._ends.append(start + duration)
+        self._names.append(name)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Nanoseconds, in the order of the file."""
+        return np.frombuffer(self._starts, dtype=np.int64)
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Nanoseconds, in the order of the file."""
+        return np.frombuffer(self._ends, dtype=np.int64)
+
+    @property
+    def names(self) -> NDArray[np.int64]:
+        """Numbers of `Timeline.names`, in the order of the file."""
+        return np.frombuffer(self._names, dtype=np.int64)
+
+
+@dataclass
+class Timeline:
+    """All events of a trace that say where time went.
+
+    ``kinds`` and ``names`` are by number of a name; one name of two kinds has two numbers.
+    """
+
+    file: str | os.PathLike[str]
+    threads: dict[tuple[int | str, int | str], Columns] = field(default_factory=dict)
+    devices: dict[int, Columns] = field(default_factory=dict)
+    kinds: list[Kind] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    num_events: int = 0
+    num_skipped_events: int = 0
+    """Without a duration, or with a negative one: the profiler was stopped inside them."""
+    _numbers: dict[tuple[Kind, str], int] = field(default_factory=dict)
+
+    def add(self, event: Any, position: int) -> None:
+        """Take an event of the list.
+
+        Raises:
+            TraceError: a field that matters has no meaning, or a limit of this module is passed.
+        """
+        if not isinstance(event, dict):
+            raise TraceError(self.file, position, f"{shown(event)} is no event: an event is an object")
+        category = event.get("cat")
+        kind = _KINDS.get(category.lower()) if isinstance(category, str) else None
+        if kind is None or event.get("ph") != "X":
+            return
+        name = event.get("name")
+        if not isinstance(name, str):
+            raise TraceError(self.file, position, f"field name is {shown(name)}: a string belongs there")
+        if is_of_profiler(name):
+            return
+        if event.get("dur") is None or (duration := self._nanoseconds(event, "dur", position)) < 0:
+            self.num_skipped_events += 1
+            return
+        start = self._nanoseconds(event, "ts", position)
+        self._columns(kind, event, position).append(start, duration, self._number(kind, name))
+        self.num_events += 1
+        if self.num_events > MAX_EVENTS:
+            raise TraceError(self.file, position, f"more than {MAX_EVENTS} events: profile fewer steps")
+
+    def _columns(self, kind: Kind, event: dict[str, Any], position: int) -> Columns:
+        if kind in _ON_DEVICE:
+            device = self._device(event, position)
+            if device not in self.devices and len(self.devices) == MAX_DEVICES:
+                raise TraceError(self.file, position, f"more than {MAX_DEVICES} devices in one trace")
+            return self.devices.setdefault(device, Columns())
+        process, thread = event.get("pid"), event.get("tid")
+        if not isinstance(process, int | str) or not isinstance(thread, int | str):
+            rule = f"fields pid and tid are {shown(process)} and {shown(thread)}: numbers or names belong there"
+            raise TraceError(self.file, position, rule)
+        if (process, thread) not in self.threads and len(self.threads) == MAX_THREADS:
+            raise TraceError(self.file, position, f"more than {MAX_THREADS} threads in one trace")
+        return self.threads.setdefault((process, thread), Columns())
+
+    def _device(self, event: dict[str, Any], position: int) -> int:
+        arguments = event.get("args")
+        device = arguments.get("device") if isinstance(arguments, dict) else None
+        if device is None:
+            device = event.get("pid")  # Kineto's process of what runs on a device is the device
+        if isinstance(device, str) and device.isdecimal() and len(device) < 4:
+            device = int(device)
+        if not isinstance(device, int) or not 0 <= device < 1000:
+            rule = f"field args.device is {shown(device)}: the number of a device (0 to 999) belongs there"
+            raise TraceError(self.file, position, rule)
+        return device
+
+    def _nanoseconds(self, event: dict[str, Any], field_name: str, position: int) -> int:
+        """Return a time of an event; whole nanoseconds, because a double holds no finer time of this century."""
+        value = event.get(field_name)
+        try:
+            number = float(value) if isinstance(value, int | float | str) else math.nan
+        except (ValueError, OverflowError):
+            number = math.nan
+        if not -_MAX_US <= number <= _MAX_US or (number < 0 and field_name == "ts"):
+            rule = f"field {field_name} is {shown(value)}: microseconds, up to {_MAX_US:.0e}, belong there"
+            raise TraceError(self.file, position, rule)
+        if isinstance(value, int):
+            return value * 1000
+        if isinstance(value, str):
+            return round(Decimal(value) * 1000)
+        # A product of the whole number would be rounded by up to a nanosecond, and a child then end behind its parent.
+        whole = math.floor(number)
+        return whole * 1000 + round((number - whole) * 1000)
+
+    def _number(self, kind: Kind, name: str) -> int:
+        if kind is Kind.ANNOTATION:
+            # Only these matter: others are nested, but their names, often new at each step, need not be kept.
+            if name.startswith("ProfilerStep#"):
+                kind, name = Kind.STEP, "ProfilerStep"
+            elif name.startswith("Optimizer.step#"):
+                kind, name = Kind.OPTIMIZER, "Optimizer.step"
+            elif is_asynchronous(name):
+                kind = Kind.ASYNCHRONOUS
+            else:
+                name = "annotation"
+        key = kind, name[:_MAX_NAME_CHARS]
+        number = self._numbers.get(key)
+        if number is None:
+            if len(self.names) >= MAX_NAMES:
+                key = kind, OTHER_NAMES
+                if key in self._numbers:
+                    return self._numbers[key]
+            number = self._numbers[key] = len(self.names)
+            self.kinds.append(kind)
+            self.names.append(key[1])
+        return number
+
+
+def read(file: str | os.PathLike[str], entries: Iterable[Entry]) -> Timeline:
+    """Return the timeline of a trace.
+
+    Raises:
+        TraceError: the trace is damaged, or holds no event that says where time went.
+    """
+    timeline = Timeline(file)
+    for key, value, position in entries:
+        if key == "traceEvents":
+            timeline.add(value, position)
+        elif key in ("distributedInfo", "deviceProperties"):
+            timeline.metadata[key] = value
+    if not timeline.num_events:
+        raise TraceError(file, None, "holds no operator, runtime call or kernel: it is no trace of torch.profiler")
+    return timeline

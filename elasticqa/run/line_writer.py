@@ -1,0 +1,164 @@
+"""A file of JSON lines that a thread appends to, so that whoever has a line to say never waits for the disk."""
+
+import json
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from db.storage.atomic import sync
+from elasticqa.errors import JournalError
+
+# Acknowledged lines are at most this old, plus one fsync; the promise is a second.
+WRITE_INTERVAL_S = 0.5
+
+
+class LineWriter:
+    """A file of JSON lines and the thread that appends to it.
+
+    A full disk is retried with every batch and nothing queued is dropped; a failed fsync or a value that is
+    no JSON is remembered for good, because what it cost cannot be had again.
+    """
+
+    def __init__(self, path: Path, finish: Callable[[dict[str, Any], int], dict[str, Any]]) -> None:
+        self._finish = finish
+        self._queue: deque[dict[str, Any] | threading.Event] = deque()
+        self._pending = b""
+        self._num_lines = 0
+        self._is_synced = True
+        self._stalled: JournalError | None = None
+        self._broken: JournalError | None = None
+        self._closing = False
+        self._wake = threading.Event()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # One file per attempt and writer: O_EXCL turns a second writer into an error instead of mixed lines.
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._path = path
+        sync(path.parent)
+        self._thread = threading.Thread(target=self._run, name=f"journal {path.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def error(self) -> JournalError | None:
+        """What keeps lines from being durable, or None."""
+        return self._broken or self._stalled
+
+    def put(self, line: dict[str, Any]) -> None:
+        """Queue a line; from any thread."""
+        if self._closing:
+            raise JournalError(f"{self._path} is closed: write before close()")
+        # No wake-up here: a deque append is what keeps a step's cost in microseconds.
+        self._queue.append(line)
+
+    def flush(self, timeout_s: float) -> None:
+        """Return once every line queued so far is fsynced.
+
+        Raises:
+            JournalError: a line could not be written, or not within the time.
+        """
+        if self._thread.is_alive():
+            done = threading.Event()
+            self._queue.append(done)
+            self._wake.set()
+            if not done.wait(timeout_s):
+                raise JournalError(f"{self._path} was not written within {timeout_s:g} s: is its file system away?")
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        """Write what is queued and stop; a second call does nothing.
+
+        Raises:
+            JournalError: a line could not be written.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        self._wake.set()
+        self._thread.join()
+        os.close(self._file)
+        if self.error is not None:
+            raise self.error
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(WRITE_INTERVAL_S)
+            self._wake.clear()
+            # Read before draining, so that the last round sees all that was queued before close().
+            is_last = self._closing
+            self._drain()
+            if is_last:
+                return
+
+    def _drain(self) -> None:
+        lines: list[bytes] = []
+        waiting: list[threading.Event] = []
+        for _ in range(len(self._queue)):
+            item = self._queue.popleft()
+            if isinstance(item, threading.Event):
+                waiting.append(item)
+            else:
+                lines.append(self._render(item))
+        self._pending += b"".join(lines)
+        self._append()
+        for event in waiting:
+            event.set()
+
+    def _render(self, line: dict[str, Any]) -> bytes:
+        try:
+            text = _dumps(self._finish(line, self._num_lines + 1))
+        except (TypeError, ValueError) as error:
+            self._broken = JournalError(f"{self._path} lost a line that is no JSON: {error}")
+            return b""
+        self._num_lines += 1
+        return text.encode() + b"\n"
+
+    def _append(self) -> None:
+        try:
+            while self._pending:
+                written = os.write(self._file, self._pending)
+                self._pending = self._pending[written:]
+                self._is_synced = False
+        except OSError as error:
+            self._stalled = JournalError(f"{self._path} cannot be written ({error.strerror}): free its file system")
+            return
+        self._stalled = None
+        if self._is_synced:
+            return
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            # The kernel drops the dirty pages of a failed fsync, so a later success would prove nothing.
+            self._broken = JournalError(f"{self._path} cannot be made durable ({error.strerror}): check its disk")
+        self._is_synced = True
+
+
+def _dumps(line: dict[str, Any]) -> str:
+    try:
+        return json.dumps(line, allow_nan=False, separators=(",", ":"), default=_plain)
+    except ValueError:
+        # Rare, so lines without NaN or Infinity pay nothing for it.
+        return json.dumps(_finite(line), allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _finite(value.tolist())
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{value!r} of type {type(value).__name__}")

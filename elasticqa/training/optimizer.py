@@ -1,0 +1,119 @@
+"""AdamW with decay groups, the learning rate as a function of the step, and the update that may be skipped."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate
+
+from elasticqa.config.train_config import Precision, TrainConfig
+from elasticqa.models.kernels.adamw import WeightKernel
+
+INITIAL_LOSS_SCALE = 2.0**14
+"""GradScaler starts at 2**16, whose first steps overflow with BERT's initial losses."""
+
+
+def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """Return fused AdamW; vectors (biases, LayerNorm) are not decayed."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.999), eps=1e-8, fused=True)
+
+
+def learning_rate_at(step: int, num_steps: int, config: TrainConfig) -> float:
+    """Return the learning rate of the step numbered from 0: linear warm-up, then linear decay to 0.
+
+    >>> config = TrainConfig(learning_rate=1.0, warmup_ratio=0.2)
+    >>> [learning_rate_at(step, 10, config) for step in (0, 1, 2, 6, 10)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    warmup_steps = round(config.warmup_ratio * num_steps)
+    if step < warmup_steps:
+        return config.learning_rate * step / warmup_steps
+    return config.learning_rate * max(0.0, (num_steps - step) / max(1, num_steps - warmup_steps))
+
+
+class Updater:
+    """Clip, unscale and update in one go, without asking the device for a value.
+
+    A step whose global gradient norm or loss is not finite changes nothing: fused AdamW reads the verdict on the
+    device. With fp16 the loss is scaled up and the scale follows overflows (Micikevicius et al. 2018,
+    arXiv:1710.03740, section 3.2); for other precisions the scale is 1 and stays.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.AdamW, config: TrainConfig, precision: Precision, device: torch.device
+    ) -> None:
+        self._optimizer = optimizer
+        self._max_grad_norm = config.max_grad_norm
+        self._is_scaled = precision == "fp16"
+        self.scale = torch.full((), INITIAL_LOSS_SCALE if self._is_scaled else 1.0, device=device)
+        self.kernel: WeightKernel | None = None
+        """Updates in place of the optimizer's own step, inside a capture."""
+        self._growth = torch.zeros((), dtype=torch.int32, device=device)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the loss scale and the steps since it last changed; a checkpoint is loaded into these tensors.
+
+        Without a scale they stand for that of a fresh start, so that a run may go on with fp16, or without it.
+        """
+        if self._is_scaled:
+            return {"scale": self.scale, "growth": self._growth}
+        return {"scale": torch.full_like(self.scale, INITIAL_LOSS_SCALE), "growth": torch.zeros_like(self._growth)}
+
+    def make_state(self) -> None:
+        """Make the state that AdamW makes in its first step, without an update; gradients must be there."""
+        gradients = [p.grad for p in self._parameters() if p.grad is not None]
+        self._optimizer.grad_scale = None  # type: ignore[attr-defined]
+        self._optimizer.found_inf = _like(gradients, torch.ones_like(self.scale))  # type: ignore[attr-defined]
+        self._optimizer.step()
+
+    def step(self, learning_rate: float | Tensor, loss: Tensor) -> Tensor:
+        """Apply the update and return the gradient norm before clipping, a scalar on the device.
+
+        Args:
+            learning_rate: of this step; a captured step reads it from a tensor on the device.
+            loss: of the global batch, unscaled; a value that is not finite skips the update.
+        """
+        gradients = [p.grad for p in self._parameters() if p.grad is not None]
+        norm = _total(torch.nn.utils.get_total_norm(gradients)) / self.scale
+        is_bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
+        divisor = torch.clamp((norm + 1e-6) / self._max_grad_norm, min=1.0) * self.scale
+        verdict = is_bad.float()
+        if self.kernel is not None:
+            assert isinstance(learning_rate, Tensor)
+            self.kernel.step(learning_rate, divisor, verdict)
+        else:
+            if isinstance(learning_rate, Tensor):
+                learning_rate = _like(gradients, learning_rate)
+            self._step(learning_rate, _like(gradients, divisor), _like(gradients, verdict))
+        if self._is_scaled:
+            torch._amp_update_scale_(self.scale, self._growth, verdict, 2.0, 0.5, 2000)
+        return norm
+
+    def _step(self, learning_rate: float | Tensor, divisor: Tensor, verdict: Tensor) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        # Fused AdamW divides gradients by the one and obeys the other as it reads them: no pass of its own for either.
+        self._optimizer.grad_scale = divisor  # type: ignore[attr-defined]
+        self._optimizer.found_inf = verdict  # type: ignore[attr-defined]
+        self._optimizer.step()
+
+    def _parameters(self) -> Iterable[nn.Parameter]:
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
+
+
+def _total(norm: Tensor) -> Tensor:
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def _like(gradients: list[Tensor], value: Tensor) -> Tensor:
+    """Return the scalar in the form the gradients have: an operator takes either tensors or distributed ones."""
+    first = gradients[0]
+    if isinstance(first, DTensor):
+        return DTensor.from_local(value, first.device_mesh, [Replicate()] * first.device_mesh.ndim)
+    return value

@@ -1,0 +1,154 @@
+"""Batches at fixed addresses and of few fixed sizes, as a captured step reads them."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from elasticqa.data.micro_batch import Indices, MicroBatch
+from elasticqa.data.squad.features import Features
+
+SMALLEST_QUANTUM = 64
+"""Tokens: sizes that are multiples of it suit the matrix units."""
+
+
+def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> int:
+    """Return the multiple of tokens to which a rank's share is filled up, a power of two.
+
+    It is about half a standard deviation of the share's tokens, so that some sixteen sizes cover nearly all steps,
+    and filling up costs a percent or two.
+
+    Args:
+        deviation: standard deviation of the features' lengths.
+        global_batch_size: features of a step.
+        world_size: ranks that share it.
+
+    >>> token_quantum(65.0, 24, 1), token_quantum(65.0, 96, 1), token_quantum(65.0, 48, 2)
+    (128, 256, 64)
+    """
+    spread = deviation * math.sqrt(global_batch_size) / world_size / 2
+    return max(SMALLEST_QUANTUM, 1 << math.floor(math.log2(max(spread, 1.0))))
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """A fixed size: T tokens, and R rows for features and the stand-ins that fill up."""
+
+    num_tokens: int
+    num_rows: int
+    max_length: int
+
+    @classmethod
+    def of(cls, num_tokens: int, num_features: int, max_length: int) -> "BatchSize":
+        """Return the size that holds a share and what fills it up.
+
+        Args:
+            num_tokens: T.
+            num_features: most features of a share.
+            max_length: tokens of the longest feature, and of a stand-in.
+        """
+        return cls(num_tokens, num_features + -(-num_tokens // max_length), max_length)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Lengths of the parts of a buffer, in the order of `StaticBatch`'s views."""
+        rows = self.num_rows
+        return (*[self.num_tokens] * 3, rows + 1, *[rows] * 4, 2)
+
+
+def fill(features: Features, indices: Indices, size: BatchSize, num_features: int) -> Tensor:
+    """Return the int32 content of a buffer: the features, then stand-ins of weight 0 up to the size.
+
+    In page-locked memory where there is a GPU, which torch's allocator keeps for the next ones; the request to stop,
+    its last place, is 0.
+
+    Args:
+        features: all of them.
+        indices: those of this rank's share.
+        size: with room for them.
+        num_features: of the global batch.
+    """
+    begins = features.offsets[indices]
+    lengths = (features.offsets[indices + 1] - begins).astype(np.int64)
+    num_real = int(lengths.sum())
+    rows = _row_lengths(lengths, size)
+    cu_lengths = np.concatenate([[0], np.cumsum(rows)])
+    position_ids = np.arange(size.num_tokens) - np.repeat(cu_lengths[:-1], rows)
+    input_ids = np.zeros(size.num_tokens, dtype=np.int32)
+    input_ids[:num_real] = features.input_ids[np.repeat(begins, lengths) + position_ids[:num_real]]
+    token_types = np.zeros(size.num_tokens, dtype=np.int32)
+    token_types[:num_real] = position_ids[:num_real] >= np.repeat(features.segment_start[indices], lengths)
+    of_rows = np.zeros((4, size.num_rows), dtype=np.int32)
+    of_rows[0, : len(indices)] = features.start_position[indices]
+    of_rows[1, : len(indices)] = features.end_position[indices]
+    of_rows[2, : len(indices)] = 1
+    of_rows[3] = -1
+    of_rows[3, : len(indices)] = indices
+    parts = (input_ids, position_ids, token_types, cu_lengths, of_rows.ravel(), [num_features, 0])
+    content = torch.empty(sum(size.parts), dtype=torch.int32, pin_memory=torch.cuda.is_available())
+    np.concatenate(parts, out=content.numpy(), casting="unsafe")
+    return content
+
+
+def fed_ids(content: Tensor, size: BatchSize) -> list[int]:
+    """Return the ids of the features in a buffer's content, as its tensors have them."""
+    *_, ids, _ = content.split(size.parts)
+    return [index for index in ids.tolist() if index >= 0]
+
+
+def _row_lengths(lengths: NDArray[np.int64], size: BatchSize) -> NDArray[np.int64]:
+    """Return the tokens of every row: features, stand-ins as long as a feature may be, and empty rows."""
+    left = size.num_tokens - int(lengths.sum())
+    num_whole, rest = divmod(left, size.max_length)
+    rows = np.zeros(size.num_rows, dtype=np.int64)
+    rows[: len(lengths)] = lengths
+    rows[len(lengths) : len(lengths) + num_whole] = size.max_length
+    if rest:
+        rows[len(lengths) + num_whole] = rest
+    return rows
+
+
+class StaticBatch:
+    """A buffer on the device and the batch that its content makes."""
+
+    def __init__(self, size: BatchSize, device: torch.device) -> None:
+        self._size = size
+        self._buffer = torch.zeros(sum(size.parts), dtype=torch.int32, device=device)
+
+    def load(self, content: Tensor, *, wants_stop: bool) -> None:
+        """Start the copy of what `fill` made and of this rank's request to stop; the host does not wait."""
+        content[-1] = wants_stop
+        self._buffer.copy_(content, non_blocking=True)
+
+    def views(self) -> tuple[MicroBatch, Tensor, Tensor]:
+        """Return the batch, the features of the global batch and the request to stop, computed from the buffer."""
+        parts = self._buffer.split(self._size.parts)
+        inputs, positions, types, cu_lengths, starts, ends, weights, ids, scalars = parts
+        begins, lengths = cu_lengths[:-1, None], cu_lengths.diff()[:, None]
+        places = torch.arange(self._size.max_length, device=self._buffer.device)
+        # An empty row keeps one place, so that its loss of weight 0 is finite.
+        mask = places < lengths.clamp(min=1)
+        pad_index = (begins + places) % self._size.num_tokens
+        batch = MicroBatch(
+            feature_ids=ids,
+            input_ids=inputs,
+            position_ids=positions,
+            token_type_ids=types,
+            cu_lengths=cu_lengths,
+            start_positions=starts.long(),
+            end_positions=ends.long(),
+            weights=weights.float(),
+            pad_index=pad_index,
+            unpad_index=self._unpad_index(positions, cu_lengths),
+            mask=mask,
+        )
+        num_features, wants_stop = scalars.float().unbind()
+        return batch, num_features, wants_stop
+
+    def _unpad_index(self, positions: Tensor, cu_lengths: Tensor) -> Tensor:
+        tokens = torch.arange(self._size.num_tokens, dtype=torch.int32, device=self._buffer.device)
+        rows = torch.searchsorted(cu_lengths[1:].contiguous(), tokens, right=True)
+        return rows * self._size.max_length + positions

@@ -1,0 +1,209 @@
+"""The computation of one optimizer step on this rank: forward, backward, clip, update."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from elasticqa.config.train_config import Precision
+from elasticqa.data.micro_batch import NO_FEATURES, MicroBatch, pack
+from elasticqa.data.prefetcher import Ahead
+from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.data.squad.features import Features
+from elasticqa.distributed.topology import Topology
+from elasticqa.errors import DoesNotFitError
+from elasticqa.models.parallelize import DTYPES, is_sharded, set_gradient_sync
+from elasticqa.models.question_answering import feature_losses
+from elasticqa.training.oom_recovery import MemoryGuard
+from elasticqa.training.optimizer import Updater
+from elasticqa.training.rng import seed_step
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What a step gave.
+
+    Attributes:
+        figures: (4,) on the device: loss of the global batch, stop requests of all ranks, gradient norm before
+            clipping, loss scale. Reading it waits for the device.
+        fed_ids: the features that this rank fed, as its tensors had them.
+        data_time_s: time for which this rank waited for its batches.
+        is_warmup: the step also compiled or captured, so its time says nothing of the others.
+    """
+
+    figures: Tensor
+    fed_ids: list[int]
+    data_time_s: float
+    is_warmup: bool = False
+
+
+class Engine(Protocol):
+    """Whatever runs the steps of a trainer."""
+
+    @property
+    def model(self) -> nn.Module:
+        """As wrapped."""
+
+    @property
+    def optimizer(self) -> AdamW:
+        """Of that model."""
+
+    @property
+    def updater(self) -> Updater:
+        """Of that optimizer."""
+
+    @property
+    def precision(self) -> Precision:
+        """In use: never ``auto``."""
+
+    def prime(self, step: int) -> None:
+        """Prepare for the first step, numbered from 0; every rank must call this."""
+
+    def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
+        """Start one step; every rank must call this.
+
+        Raises:
+            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
+            NoMemoryHereError: on that rank only, in the middle of an exchange.
+        """
+
+    def look_ahead(self, planner: StepPlanner) -> None:
+        """Make batches of the planner's steps ahead of time, until closed."""
+
+    def close(self) -> None:
+        """Let go of threads and of what is captured; before the process group goes."""
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which the model computes in the precision."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=DTYPES[precision])
+
+
+@dataclass(kw_only=True)
+class EagerEngine:
+    """Runs steps operator by operator: any model, device, strategy and number of micro-batches."""
+
+    topology: Topology
+    features: Features
+    model: nn.Module
+    optimizer: AdamW
+    updater: Updater
+    precision: Precision
+    seed: int
+    losses: Callable[[Tensor, MicroBatch], Tensor] = feature_losses
+    """Loss of each feature from the logits, compiled or not."""
+    guard: MemoryGuard = field(init=False)
+    _ahead: Ahead[list[MicroBatch]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing known to fit, and nothing made ahead."""
+        self.guard = MemoryGuard(self.topology)
+        self._ahead = Ahead(self.batches)
+
+    def look_ahead(self, planner: StepPlanner) -> None:
+        """Make batches of the planner's steps ahead of time, until closed."""
+        self._ahead.follow(planner, self.topology.device)
+
+    def close(self) -> None:
+        """End the thread that makes batches."""
+        self._ahead.close()
+
+    def prime(self, step: int) -> None:
+        """Run one pass of weight 0 before the first step; every rank must call this.
+
+        DDP lays its buckets out anew after its first backward pass, which changes the order of sums; with this pass
+        a resumed run has the layout that the uninterrupted one had.
+        """
+        self.model.train()
+        seed_step(self.seed, step, self.topology.rank)
+        self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), 1)
+        self.optimizer.zero_grad()
+
+    def batches(self, plan: StepPlan) -> list[MicroBatch]:
+        """Return a step's micro-batches on the host; other threads may call this."""
+        packed = [pack(self.features, indices) for indices in plan.micro_batches]
+        return packed if self.topology.device.type == "cpu" else [batch.pinned() for batch in packed]
+
+    def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
+        """Compute one step and start the update; every rank must call this.
+
+        Args:
+            plan: what this rank feeds.
+            learning_rate: of this step.
+            wants_stop: this rank has been asked to stop; the figures tell all ranks.
+
+        Raises:
+            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
+            NoMemoryHereError: on that rank only, in the middle of an exchange.
+        """
+        began = time.perf_counter()
+        batches = self._ahead.take(plan)
+        data_time_s = time.perf_counter() - began
+        return self.compute(plan, batches, learning_rate, wants_stop=wants_stop, data_time_s=data_time_s)
+
+    def compute(
+        self,
+        plan: StepPlan,
+        batches: list[MicroBatch],
+        learning_rate: float,
+        *,
+        wants_stop: bool,
+        data_time_s: float,
+    ) -> StepOutput:
+        """Do what ``run`` does with batches that are there."""
+        seed_step(self.seed, plan.step, self.topology.rank)
+        loss = self._accumulate(plan, batches)
+        figures = self.update(loss, torch.full_like(loss, float(wants_stop)), learning_rate)
+        return StepOutput(figures, [index for batch in batches for index in batch.fed_ids()], data_time_s)
+
+    def _accumulate(self, plan: StepPlan, batches: list[MicroBatch]) -> Tensor:
+        """Return this rank's share of the loss; the gradients are there, and exchanged."""
+        is_replicated = self.topology.is_distributed and not is_sharded(self.model)
+        if is_sharded(self.model) or (is_replicated and self.guard.knows(plan.largest)):
+            work = partial(self._backward_all, plan, batches, is_exchanged=True)
+            return self.guard.attempt_exchanging(work, plan.largest)
+        try:
+            loss = self.guard.attempt(lambda: self._backward_all(plan, batches, is_exchanged=False), plan.largest)
+        except DoesNotFitError:
+            self.optimizer.zero_grad()
+            raise
+        if is_replicated:
+            self._exchange(plan)
+        return loss
+
+    def _backward_all(self, plan: StepPlan, batches: list[MicroBatch], *, is_exchanged: bool) -> Tensor:
+        loss = torch.zeros((), device=self.topology.device)
+        for number, batch in enumerate(batches, start=1):
+            set_gradient_sync(self.model, is_exchanged and number == len(batches))
+            loss += self.backward(batch.to(self.topology.device), plan.num_features)
+        return loss
+
+    def _exchange(self, plan: StepPlan) -> None:
+        """Exchange the gradients that are there, with a pass that adds nothing."""
+        set_gradient_sync(self.model, is_exchanged=True)
+        self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), plan.num_features)
+
+    def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:
+        """Add a micro-batch's gradients and return its share of the loss of a step of ``num_features``."""
+        with autocast(self.precision, self.topology.device):
+            logits = self.model(batch)
+        share = (self.losses(logits, batch) * batch.weights).sum() / num_features
+        # DDP and FSDP average over the ranks; the loss of a step is a sum over them.
+        (share * self.topology.world_size * self.updater.scale).backward()
+        return share.detach()
+
+    def update(self, loss: Tensor, wants_stop: Tensor, learning_rate: float | Tensor) -> Tensor:
+        """Update the weights, drop the gradients, and return the figures of a step; every rank must call this."""
+        agreed = torch.stack([loss, wants_stop])
+        self.topology.sum_in_place(agreed)
+        norm = self.updater.step(learning_rate, agreed[0])
+        self.optimizer.zero_grad()
+        return torch.stack([*agreed, norm, self.updater.scale])

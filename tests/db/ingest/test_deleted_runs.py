@@ -1,0 +1,104 @@
+"""Runs whose directories are deleted."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from db.ingest.deleted_runs import forget_gone
+from db.ingest.update import ingest, main
+from db.models import Run
+from db.storage.home import is_database_own
+from tests.support.journals import attempt_line, journal_path, numbered, write_run
+from tests.support.rows import every_row, of_runs, rebuilt, the_run
+
+
+def own_runs(engine: Engine) -> set[str]:
+    with Session(engine) as session:
+        return set(session.scalars(select(Run.run_id).where(Run.provenance == "measured")))
+
+
+def test_deleted_run_leaves_a_database_of_its_home_alone(engine: Engine, runs: Path, tmp_path: Path) -> None:
+    for name in ("a", "a_b", "c"):
+        write_run(runs, name)
+    ingest(engine, runs, is_own=True)
+    shutil.rmtree(runs / "a")
+    report = ingest(engine, runs, is_own=True)
+    assert (report.num_gone, report.problems) == (1, ())
+    assert own_runs(engine) == {"a_b", "c"}
+    assert every_row(engine) == rebuilt(runs, tmp_path)
+    assert ingest(engine, runs, is_own=True).num_gone == 0
+
+
+def test_deleted_run_stays_where_other_homes_share_the_database(engine: Engine, runs: Path, tmp_path: Path) -> None:
+    write_run(runs, "a")
+    write_run(tmp_path / "elsewhere" / "runs", "b")
+    ingest(engine, runs)
+    ingest(engine, tmp_path / "elsewhere" / "runs")
+    shutil.rmtree(runs / "a")
+    assert ingest(engine, runs).num_gone == 0
+    assert own_runs(engine) == {"a", "b"}
+
+
+def test_runs_directory_that_is_away_takes_no_run_along(engine: Engine, runs: Path) -> None:
+    write_run(runs, "a")
+    ingest(engine, runs, is_own=True)
+    runs.rename(runs.with_name("away"))
+    assert ingest(engine, runs, is_own=True).num_gone == 0
+    assert own_runs(engine) == {"a"}
+
+
+def test_run_that_lost_one_attempt_is_read_anew(engine: Engine, runs: Path, tmp_path: Path) -> None:
+    write_run(runs, "a")
+    journal_path(runs, "a", 2).write_bytes(numbered([attempt_line("a", 2)]))
+    ingest(engine, runs, is_own=True)
+    assert the_run(engine, "a").num_attempts == 2
+    journal_path(runs, "a", 2).unlink()
+    report = ingest(engine, runs, is_own=True)
+    assert (report.num_gone, report.num_runs, of_runs(report)) == (1, 1, [])
+    assert the_run(engine, "a").num_attempts == 1
+    assert every_row(engine) == rebuilt(runs, tmp_path)
+
+
+def test_file_below_a_file_is_gone_and_one_that_exists_is_not(engine: Engine, runs: Path) -> None:
+    kept, lost = (path.relative_to(runs).as_posix() for path in (write_run(runs, "a"), write_run(runs, "b")))
+    ingest(engine, runs)
+    shutil.rmtree(runs / "b")
+    (runs / "b").write_text("no directory any more")
+    assert forget_gone(engine, [runs], {kept, lost}) == {"b"}
+
+
+def test_named_database_may_be_a_teams() -> None:
+    assert is_database_own({"ELASTICQA_HOME": "h"})
+    assert not is_database_own({"ELASTICQA_HOME": "h", "ELASTICQA_DB_URL": "sqlite:///x.db"})
+
+
+def test_program_takes_out_a_deleted_run_that_is_named(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(runs, "a")
+    write_run(runs, "b")
+    place = ["--home", str(tmp_path), "--url", f"sqlite:///{tmp_path / 'team.db'}"]
+    assert main(place) == 0
+    assert main([*place, "--forget", "a"]) == 2
+    assert "delete that first" in capsys.readouterr().err
+    shutil.rmtree(runs / "a")
+    assert main([*place, "--forget", "a"]) == 0
+    assert "a: 9 lines taken out" in capsys.readouterr().out
+    assert main([*place, "--forget", "a"]) == 2
+    assert "not in the database" in capsys.readouterr().err
+
+
+def test_program_says_that_runs_were_deleted(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ELASTICQA_DB_URL", raising=False)
+    write_run(runs, "a")
+    write_run(runs, "b")
+    assert main(["--home", str(tmp_path)]) == 0
+    shutil.rmtree(runs / "a")
+    capsys.readouterr()
+    assert main(["--home", str(tmp_path)]) == 0
+    assert "0 problems; 1 runs deleted" in capsys.readouterr().out

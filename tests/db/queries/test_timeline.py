@@ -1,0 +1,45 @@
+"""A run over the wall clock."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from db import queries
+from db.ingest.update import ingest
+from tests.support.dashboard_data import Life, write_run
+from tests.support.query_runs import KILLED, NOW, PLAIN
+
+
+def timeline(session: Session, run_id: str) -> list[queries.Stretch]:
+    return queries.timeline_of(session, run_id, queries.attempts_of(session, run_id, NOW))
+
+
+def test_lost_steps_begin_where_the_last_kept_one_ended(session: Session) -> None:
+    first, second, third = timeline(session, KILLED.run_id)
+    assert (first.status, first.num_redone, first.first_step, first.last_step) == ("lost", 30, 1, 130)
+    hundredth = next(step for step in queries.steps_of(session, KILLED.run_id, after=99, limit=1))
+    assert first.lost_since == hundredth.t
+    assert first.started_at < hundredth.t < first.ended_at
+    assert (second.lost_since, third.lost_since) == (None, None)
+    assert {stretch.world_size for stretch in (first, second, third)} == {4}
+    assert second.reason == "all steps done"
+
+
+def test_attempt_that_was_redone_whole_lost_everything(engine: Engine, tmp_path: Path) -> None:
+    lives = (Life(1, 20, NOW - 900, None), Life(1, 25, NOW - 800))
+    write_run(tmp_path / "runs", replace(PLAIN, lives=lives))
+    ingest(engine, tmp_path / "runs")
+    with Session(engine) as session:
+        first, _ = timeline(session, PLAIN.run_id)
+    assert first.num_redone == 20
+    assert first.lost_since == first.started_at
+
+
+def test_attempts_without_a_world_size_are_left_out(session: Session) -> None:
+    attempts = queries.attempts_of(session, KILLED.run_id, NOW)
+    attempts[1] = replace(attempts[1], world_size=None)
+    stretches = queries.timeline_of(session, KILLED.run_id, attempts)
+    assert [stretch.attempt for stretch in stretches] == [1, 3]
+    assert [stretch.attempt for stretch in queries.timeline_of(session, KILLED.run_id, attempts, limit=1)] == [3]

@@ -1,0 +1,247 @@
+"""A checkpoint is whole or absent, loads anywhere, and is written while the steps go on."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from elasticqa.checkpoint.async_writer import Committed
+from elasticqa.checkpoint.checkpointer import Checkpointer
+from elasticqa.checkpoint.manifest import Manifest, read_manifest
+from elasticqa.checkpoint.retention import noted_best
+from elasticqa.config.train_config import Parallel
+from elasticqa.distributed.topology import Topology
+from elasticqa.errors import JournalError
+from tests.support.engines import CONFIG, engine, losses
+from tests.support.ranks import run_on_ranks
+
+ALONE = Topology.from_env({})
+
+
+def save(topology: Topology, directory: Path, parallel: Parallel, step: int, keep: int = 2) -> tuple[Path, Manifest]:
+    """Train ``step`` steps and save."""
+    trained = engine(topology, parallel)
+    losses(trained, range(step))
+    return Checkpointer(directory, topology, keep).save(
+        step,
+        trained.model,
+        trained.optimizer,
+        {"updater": trained.updater.state_dict()},
+        progress={"step": step, "last_losses": [0.5]},
+        config=CONFIG.to_dict(),
+    )
+
+
+def save_some(directory: Path, *steps: int, keep: int = 9) -> Checkpointer:
+    """Save an untrained model under each step and return the checkpointer."""
+    untrained = engine(ALONE, "none")
+    checkpointer = Checkpointer(directory, ALONE, keep)
+    for step in steps:
+        checkpointer.save(step, untrained.model, untrained.optimizer, {}, progress={}, config={})
+    return checkpointer
+
+
+def flip(path: Path) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def go_on(topology: Topology, directory: Path, parallel: Parallel, steps: range) -> tuple[int, list[float]]:
+    """Restore the newest checkpoint into a fresh engine and return its step and the losses from there."""
+    restored = engine(topology, parallel)
+    restored.prime(steps.start)
+    checkpointer = Checkpointer(directory, topology, keep=2)
+    found = checkpointer.newest_whole()
+    assert found is not None
+    path, manifest = found
+    checkpointer.restore(path, restored.model, restored.optimizer, {"updater": restored.updater.state_dict()})
+    return manifest.step, losses(restored, steps)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> list[float]:
+    """Return the losses of six steps in one process."""
+    return losses(engine(ALONE, "none"), range(6))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return directories with a checkpoint after three steps, by who saved it."""
+    folder = tmp_path_factory.mktemp("saved")
+    save(ALONE, folder / "none-1", "none", 3)
+    run_on_ranks(2, save, folder / "ddp-2", "ddp", 3)
+    run_on_ranks(3, save, folder / "fsdp-3", "fsdp", 3)
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["none-1", "ddp-2", "fsdp-3"])
+@pytest.mark.parametrize(("parallel", "world_size"), [("none", 1), ("ddp", 3), ("fsdp", 2)])
+def test_training_goes_on_at_another_world_size_and_strategy(
+    source: str, parallel: Parallel, world_size: int, saved: dict[str, Path], uninterrupted: list[float]
+) -> None:
+    for step, after in run_on_ranks(world_size, go_on, saved[source], parallel, range(3, 6)):
+        assert step == 3
+        assert after == pytest.approx(uninterrupted[3:], abs=1e-5)
+    assert uninterrupted[3:] != pytest.approx(uninterrupted[:3], abs=1e-2)
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    assert Checkpointer(tmp_path / "absent", ALONE, 2).newest_whole() is None
+
+
+def test_unfinished_checkpoint_is_none_and_makes_room_for_the_next(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1)
+    (tmp_path / "step-00000001").rename(tmp_path / ".step-00000001.partial")
+    (tmp_path / ".step-00000001.partial" / "old").write_text("x", encoding="utf-8")
+    assert checkpointer.newest_whole() is None
+    save_some(tmp_path, 1)
+    assert names(tmp_path) == ["step-00000001"]
+    assert not (tmp_path / "step-00000001" / "old").exists()
+
+
+def test_newest_are_kept(tmp_path: Path) -> None:
+    save_some(tmp_path, 1, 2, 30, 4, keep=2)
+    assert names(tmp_path) == ["step-00000002", "step-00000004"]  # 30 is no ancestor of 4
+
+
+def test_damaged_checkpoint_is_skipped_and_named(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1, 5)
+    flip(tmp_path / "step-00000005" / "__0_0.distcp")
+    found = checkpointer.newest_whole()
+    assert found is not None
+    assert found[0].name == "step-00000001"
+    (message,) = checkpointer.skipped
+    assert "step-00000005" in message
+    assert message.endswith("trying an older one")
+
+
+def test_only_whole_checkpoint_outlives_a_damaged_newer_one(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1, 5)
+    flip(tmp_path / "step-00000005" / "__0_0.distcp")
+    save_some(tmp_path, 3, keep=1)
+    found = checkpointer.newest_whole()
+    assert found is not None
+    assert found[0].name == "step-00000003"
+
+
+def test_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 7)
+    flip(tmp_path / "step-00000007" / "__0_0.distcp")
+    save_some(tmp_path, 7)
+    assert checkpointer.newest_whole() is not None
+    assert names(tmp_path) == ["step-00000007"]
+
+
+def test_replacement_cut_short_gives_the_first_back(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 7)
+    (tmp_path / "step-00000007").rename(tmp_path / ".step-00000007.replaced")
+    found = checkpointer.newest_whole()
+    assert found is not None
+    assert found[0] == tmp_path / "step-00000007"
+
+
+def test_best_is_never_pruned_until_a_better_one_comes(tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1, keep=1)
+    assert noted_best(tmp_path) is None
+    first = tmp_path / "step-00000001"
+    assert checkpointer.keep_best(1, 70.0)
+    save_some(tmp_path, 2, 3, keep=1)
+    assert not checkpointer.keep_best(3, 69.9)
+    assert not checkpointer.keep_best(3, 70.0)
+    assert not checkpointer.keep_best(8, 99.0)  # of which there is no checkpoint
+    assert names(tmp_path) == ["best.json", "step-00000001", "step-00000003"]
+    assert noted_best(tmp_path) == (first, 70.0)
+    assert checkpointer.keep_best(3, 71.0)
+    save_some(tmp_path, 4, keep=1)
+    assert names(tmp_path) == ["best.json", "step-00000003", "step-00000004"]
+
+
+def test_checkpoint_is_told_of_its_evaluation_once_the_record_is_durable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpointer = save_some(tmp_path, 1)
+    path = tmp_path / "step-00000001"
+    before = read_manifest(path, verify=True)
+    checkpointer.amend(1, {"best_f1": 70.0})
+    manifest = read_manifest(path, verify=True)
+    assert manifest.progress == {**before.progress, "best_f1": 70.0}
+    assert (manifest.files, manifest.saved_at) == (before.files, before.saved_at)
+    checkpointer.amend(8, {"best_f1": 99.0})  # of which there is no checkpoint
+
+    def fail() -> None:
+        raise JournalError("the disk is full")
+
+    Checkpointer(tmp_path, Topology.from_env({}), keep=9, flush_record=fail).amend(1, {"best_f1": 80.0})
+    assert "cannot be told of its evaluation: the disk is full" in caplog.text
+    assert read_manifest(path, verify=True) == manifest
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"directory": "../..", "f1": 99}', '{"directory": "step-00000001"}'])
+def test_note_of_the_best_that_cannot_be_trusted_is_replaced(content: str, tmp_path: Path) -> None:
+    checkpointer = save_some(tmp_path, 1)
+    (tmp_path / "best.json").write_text(content, encoding="utf-8")
+    assert noted_best(tmp_path) is None
+    assert checkpointer.keep_best(1, 1.0)
+    assert noted_best(tmp_path) == (tmp_path / "step-00000001", 1.0)
+
+
+def test_optimizer_state_is_restored_exactly(tmp_path: Path) -> None:
+    path, _ = save(ALONE, tmp_path, "none", 3)
+    trained, restored = engine(ALONE, "none"), engine(ALONE, "none")
+    losses(trained, range(3))
+    Checkpointer(tmp_path, ALONE, 2).restore(path, restored.model, restored.optimizer, {})
+    expected, state = trained.optimizer.state_dict()["state"], restored.optimizer.state_dict()["state"]
+    assert state.keys() == expected.keys()
+    for number, values in expected.items():
+        for name, value in values.items():
+            torch.testing.assert_close(state[number][name], value, rtol=0, atol=0)
+
+
+def steps_during_a_save(topology: Topology, directory: Path, parallel: Parallel) -> tuple[bool, list[float]]:
+    """Run three steps, begin to save, run three more before a byte of it may be written, and only then let it go on."""
+    trained, may_write = engine(topology, parallel), threading.Event()
+    checkpointer = Checkpointer(directory, topology, 2, flush_record=lambda: (may_write.wait(60), None)[1])
+    trained.prime(0)
+    first = losses(trained, range(3))
+    extra = {"updater": trained.updater.state_dict()}
+    checkpointer.prepare(trained.model, trained.optimizer, extra)
+    checkpointer.start(Manifest(3, {}, CONFIG.to_dict()), trained.model, trained.optimizer, extra)
+    after = losses(trained, range(3, 6))
+    is_early = bool(list(directory.glob("step-*")))
+    may_write.set()
+    checkpointer.finish()
+    checkpointer.close()
+    return is_early, [*first, *after]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parallel", "world_size"), [("none", 1), ("ddp", 2), ("ddp", 3), ("fsdp", 2), ("fsdp", 3)])
+def test_steps_taken_during_a_save_are_not_in_it_and_are_taken_again_bit_for_bit(
+    parallel: Parallel, world_size: int, tmp_path: Path
+) -> None:
+    whole = run_on_ranks(world_size, steps_during_a_save, tmp_path, parallel)
+    for (is_early, expected), (step, after) in zip(
+        whole, run_on_ranks(world_size, go_on, tmp_path, parallel, range(3, 6)), strict=True
+    ):
+        assert not is_early
+        assert step == 3
+        assert after == expected[3:]
+
+
+def test_commit_is_told_with_its_times(tmp_path: Path) -> None:
+    untrained = engine(ALONE, "none")
+    checkpointer = Checkpointer(tmp_path, ALONE, 2)
+    told: list[Committed] = []
+    checkpointer.start(Manifest(1, {}, {}, reason="interval"), untrained.model, untrained.optimizer, {}, told.append)
+    checkpointer.finish()
+    (committed,) = told
+    assert (committed.path.name, committed.manifest.reason) == ("step-00000001", "interval")
+    assert 0 < committed.blocked_time_s <= committed.save_time_s

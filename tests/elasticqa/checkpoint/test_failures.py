@@ -1,0 +1,180 @@
+"""Saves that fail: on every rank, with the reason, and with nothing left of them."""
+
+import contextlib
+import errno
+import io
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed.checkpoint.filesystem import FileSystem
+
+from elasticqa.checkpoint.checkpointer import Checkpointer
+from elasticqa.checkpoint.manifest import Manifest
+from elasticqa.distributed.topology import Topology
+from elasticqa.errors import CheckpointError, RunGoneError
+from tests.elasticqa.checkpoint.test_checkpointer import ALONE, names, save, save_some
+from tests.support.engines import engine, losses
+from tests.support.paths import REPOSITORY
+from tests.support.ranks import run_on_ranks
+
+
+class FullDisk(io.FileIO):
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, path: Path, room: int) -> None:
+        super().__init__(path, "wb")
+        self._room = room
+
+    def write(self, data: Any) -> int:
+        fitting = memoryview(data).cast("B")[: self._room]
+        if not fitting:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._room -= len(fitting)
+        return super().write(fitting)
+
+    def make_room(self) -> None:
+        self._room = 1 << 30
+
+
+@pytest.mark.parametrize("room", [0, 9000, 33000, 40000, 50000])
+def test_full_disk_is_called_so_wherever_it_fills(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def stream(_: FileSystem, path: Path, __: str) -> Iterator[io.BufferedIOBase]:
+        raw = FullDisk(path, room)
+        with io.BufferedWriter(raw) as file:
+            try:
+                yield file
+            finally:
+                raw.make_room()
+
+    monkeypatch.setattr(FileSystem, "create_stream", stream)
+    with pytest.raises(CheckpointError, match=os.strerror(errno.ENOSPC)):
+        save_some(tmp_path, 1)
+    assert names(tmp_path) == []
+
+
+def save_beyond_the_limit(topology: Topology, directory: Path, limit: int) -> tuple[str, list[str]]:
+    """Save twice, the second time with too little room for a file, and return what was raised and what is there."""
+    save(topology, directory, "fsdp", 1)
+    if topology.rank == topology.world_size - 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    try:
+        save(topology, directory, "fsdp", 2)
+    except CheckpointError as error:
+        problem = str(error)
+    else:
+        problem = "saved"
+    topology.barrier()
+    return problem, names(directory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("limit", [0, 20_000])
+def test_save_without_room_fails_on_every_rank_and_leaves_nothing(world_size: int, limit: int, tmp_path: Path) -> None:
+    for problem, left in run_on_ranks(world_size, save_beyond_the_limit, tmp_path, limit):
+        assert "could not be written" in problem
+        assert "File too large" in problem
+        assert "\n" not in problem
+        assert left == ["step-00000001"]
+    found = Checkpointer(tmp_path, ALONE, 2).newest_whole()
+    assert found is not None
+    assert found[1].step == 1
+
+
+def save_into_a_file(topology: Topology, directory: Path) -> str:
+    try:
+        save(topology, directory, "ddp", 1)
+    except CheckpointError as error:
+        return str(error)
+    return "saved"
+
+
+@pytest.mark.slow
+def test_directory_that_cannot_be_made_fails_on_every_rank(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for problem in run_on_ranks(2, save_into_a_file, tmp_path / "file" / "checkpoints"):
+        assert "could not be written" in problem
+        assert "Not a directory" in problem
+
+
+def fail_in_the_background(topology: Topology, directory: Path) -> tuple[str, str, list[str]]:
+    """Return what the save after one without room raised, how the one after that ended, and what is there."""
+    trained = engine(topology, "ddp")
+    checkpointer = Checkpointer(directory, topology, keep=2)
+    losses(trained, range(1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    outcomes = []
+    for step in (1, 2, 3):
+        try:
+            checkpointer.start(Manifest(step, {}, {}), trained.model, trained.optimizer, {})
+        except CheckpointError as error:
+            outcomes.append(str(error))
+        if step == 1:
+            checkpointer.finish()
+            if topology.rank == 1:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    checkpointer.start(Manifest(4, {}, {}), trained.model, trained.optimizer, {})
+    checkpointer.finish()
+    return outcomes[0], str(len(outcomes)), names(directory)
+
+
+@pytest.mark.slow
+def test_failure_of_one_rank_in_the_background_is_raised_on_every_rank_by_the_next_save(tmp_path: Path) -> None:
+    for problem, num_problems, left in run_on_ranks(2, fail_in_the_background, tmp_path):
+        assert ".step-00000002.partial could not be written" in problem
+        assert "File too large" in problem
+        assert num_problems == "1"
+        assert left == ["step-00000001", "step-00000004"]
+
+
+DYING = """
+import sys, threading
+from pathlib import Path
+from elasticqa.checkpoint.checkpointer import Checkpointer
+from elasticqa.checkpoint.manifest import Manifest
+from tests.elasticqa.checkpoint.test_checkpointer import ALONE, engine, save_some
+directory = Path(sys.argv[1])
+save_some(directory, 1)
+untrained = engine(ALONE, "none")
+def wait_for_ever():
+    print("saving", flush=True)
+    threading.Event().wait()
+checkpointer = Checkpointer(directory, ALONE, 2, flush_record=wait_for_ever)
+checkpointer.start(Manifest(2, {}, {}), untrained.model, untrained.optimizer, {})
+checkpointer.finish()
+"""
+
+
+@pytest.mark.slow
+def test_kill_in_the_middle_of_a_save_leaves_the_older_one(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DYING, tmp_path], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "saving\n"
+        assert names(tmp_path) == [".step-00000002.partial", "step-00000001"]
+        process.kill()
+    found = Checkpointer(tmp_path, ALONE, 2).newest_whole()
+    assert found is not None
+    assert found[1].step == 1
+    save_some(tmp_path, 2)
+    assert names(tmp_path) == ["step-00000001", "step-00000002"]
+
+
+def test_run_directory_that_is_gone_does_not_come_back_in_part(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    save_some(run / "checkpoints", 1)
+    shutil.rmtree(run)
+    with pytest.raises(RunGoneError, match=r"run directory .* is gone"):
+        save_some(run / "checkpoints", 2)
+    assert not run.exists()

@@ -1,0 +1,96 @@
+"""The whole command in processes of its own, on this machine and where another package hides ours."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticqa.cli.doctor.finding import STATUSES
+from elasticqa.cli.doctor.run import CHECKS
+from tests.support import training
+from tests.support.paths import REPOSITORY
+
+pytestmark = pytest.mark.slow
+
+NO_CHECKS = {"__init__", "finding", "probe", "run", "cluster", "node", "node_findings"}
+"""Modules of the folder that have none: the last three are those of `--slurm`."""
+
+
+def doctor(directory: Path, home: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a directory, which `python -m` puts before all others, and return the process."""
+    return subprocess.run(
+        [sys.executable, "-m", "elasticqa.cli.main", "doctor", *flags],
+        cwd=directory,
+        env=training.environment(home, PYTHONPATH=str(REPOSITORY)),
+        capture_output=True,
+        text=True,
+        timeout=training.TIMEOUT_S,
+        check=False,
+    )
+
+
+def by_check(done: subprocess.CompletedProcess[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the findings of `--json` by check."""
+    result: dict[str, list[dict[str, Any]]] = {}
+    for finding in json.loads(done.stdout)["findings"]:
+        result.setdefault(finding["check"], []).append(finding)
+    return result
+
+
+def test_whole_command_tells_a_verdict_of_every_subject_and_exits_by_it(tmp_path: Path) -> None:
+    done = doctor(tmp_path, tmp_path / "home", "--json")
+    findings = by_check(done)
+    assert set(findings) >= {
+        "python", "packages", "names", "torch", "gpu", "home", "space", "locks", "fsync", "database", "shm", "limits",
+        "clock", "host", "ports", "model", "dataset", "slurm",
+    }  # fmt: skip
+    flat = [finding for found in findings.values() for finding in found]
+    assert all(finding["status"] in STATUSES and finding["found"] for finding in flat)
+    assert all(bool(finding["advice"]) == (finding["status"] != "ok") for finding in flat)
+    assert done.returncode == int(any(finding["status"] == "fail" for finding in flat))
+    assert [finding["status"] for finding in findings["names"]] == ["ok"]
+    assert done.stderr == ""
+
+
+def test_foreign_package_in_the_way_is_named_and_the_other_checks_still_run(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "__init__.py").write_text("raise SystemExit('foreign')")
+    done = doctor(tmp_path, tmp_path / "home", "--json")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    findings = by_check(done)
+    (names,) = findings["names"]
+    assert names["status"] == "fail"
+    assert f"`db` is {tmp_path / 'db'} and hides ours" in names["found"]
+    (home,) = findings["home"]
+    assert home["status"] == "fail"
+    assert "could not run" in home["found"]
+    assert findings["torch"][0]["status"] == "ok"
+    assert findings["slurm"]
+
+
+def test_home_that_cannot_be_made_fails_in_text_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = doctor(tmp_path, tmp_path / "file" / "home")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    (at,) = (number for number, line in enumerate(lines) if line.startswith("fail  home "))
+    assert "cannot be created" in lines[at]
+    assert lines[at + 1].strip() == "-> set ELASTICQA_HOME to a directory that you can write"
+    assert lines[-1].endswith(" fail")
+    assert done.stderr == ""
+
+
+def test_unknown_option_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = doctor(tmp_path, tmp_path / "home", "--frobnicate")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_check_names_a_module_that_has_it() -> None:
+    folder = REPOSITORY / "elasticqa" / "doctor"
+    modules = {check.module.rpartition(".")[2] for check in CHECKS}
+    assert modules == {path.stem for path in folder.glob("*.py")} - NO_CHECKS

@@ -1,0 +1,97 @@
+"""Slurm's commands as executables of our own on PATH, answering as real ones do."""
+
+from pathlib import Path
+
+import pytest
+
+from elasticqa.cli.doctor.slurm import check, check_partitions, is_configured
+
+ANSWERS = {
+    "sbatch": "echo slurm-wlm 22.05.8",
+    "sinfo": "echo 'main*|up|2|(null)'",
+    "sacct": "exit 0",
+    "squeue": "exit 0",
+    "scancel": "exit 0",
+    "scontrol": "exit 0",
+}
+
+
+def cluster(folder: Path, **changes: str | None) -> dict[str, str]:
+    """Write the commands, as changed (None: not there), and return the environment that finds them."""
+    for name, answer in {**ANSWERS, **changes}.items():
+        if answer is not None:
+            (folder / name).write_text(f"#!/bin/sh\n{answer}\n")
+            (folder / name).chmod(0o755)
+    return {"PATH": str(folder), "SLURM_CONF": str(folder / "slurm.conf")}
+
+
+def test_machine_without_slurm_is_well(tmp_path: Path) -> None:
+    (finding,) = check({"PATH": str(tmp_path)})
+    assert finding.status == "ok"
+    assert "local_cwd" in finding.found
+
+
+def test_working_cluster_is_well(tmp_path: Path) -> None:
+    partitions, accounting = check(cluster(tmp_path))
+    assert partitions.found == "slurm-wlm 22.05.8, main* (2 nodes), without GPUs as generic resources"
+    assert (partitions.status, accounting.status) == ("ok", "ok")
+
+
+def test_commands_without_a_cluster_are_told_apart(tmp_path: Path) -> None:
+    environ = cluster(tmp_path)
+    del environ["SLURM_CONF"]
+    assert not is_configured(environ, [tmp_path / "absent.conf"])
+    (tmp_path / "slurm.conf").write_text("")
+    assert is_configured(environ, [tmp_path / "slurm.conf"])
+    assert not is_configured({"PATH": "", "SLURM_CONF": "x"})
+
+
+def test_missing_command_fails(tmp_path: Path) -> None:
+    (finding,) = check(cluster(tmp_path, scontrol=None))
+    assert finding.status == "fail"
+    assert "not scontrol" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1", "Unable to contact"),
+        ("exit 3", "sinfo: exit status 3"),
+    ],
+)
+def test_controller_that_does_not_answer_fails(answer: str, expected: str, tmp_path: Path) -> None:
+    (finding,) = check(cluster(tmp_path, sinfo=answer))
+    assert finding.status == "fail"
+    assert expected in finding.found
+
+
+def test_command_that_cannot_be_run_fails(tmp_path: Path) -> None:
+    environ = cluster(tmp_path)
+    (tmp_path / "sinfo").write_text("#!/no/such/interpreter\n")
+    (finding,) = check(environ)
+    assert finding.status == "fail"
+    assert "sinfo cannot be run" in finding.found
+
+
+@pytest.mark.parametrize("answer", ["echo 'Slurm accounting storage is disabled' >&2; exit 1", None])
+def test_cluster_without_accounting_is_a_warning(answer: str | None, tmp_path: Path) -> None:
+    partitions, accounting = check(cluster(tmp_path, sacct=answer))
+    assert partitions.status == "ok"
+    assert accounting.status == "warn"
+    assert "sacct" in accounting.found or "disabled" in accounting.found
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "expected"),
+    [
+        (["main*|up|1|gpu:a100:4(S:0-1)", "main*|up|3|(null)"], "ok", "main* (4 nodes), with GPUs"),
+        (["main|up|2|(null)", "urgent|up|2|(null)"], "warn", "none is the default"),
+        (["main*|down|2|(null)"], "fail", "no partition is up"),
+        (["main*|up|0|(null)"], "fail", "no partition is up"),
+        ([], "fail", "no partition is up"),
+    ],
+)
+def test_partitions_are_judged_by_what_a_job_can_use(lines: list[str], status: str, expected: str) -> None:
+    finding = check_partitions("slurm 24.05", lines)
+    assert finding.status == status
+    assert expected in finding.found

@@ -1,0 +1,120 @@
+"""The command `elasticqa`: what it starts, and what it does not load."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticqa.cli.main import COMMANDS, main, usage
+from tests.support.paths import REPOSITORY
+
+HEAVY = ("torch", "transformers", "datasets", "sqlalchemy", "fastapi", "plotly", "numpy", "tyro")
+MODEL_CODE = (
+    "elasticqa.models.question_answering",
+    "elasticqa.training.main",
+    "sklearn",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "transformers.generation.utils",
+    "transformers.modeling_utils",
+)
+
+
+def run(*argv: str, program: str | None = None) -> subprocess.CompletedProcess[str]:
+    start = ["-m", "elasticqa.cli.main"] if program is None else ["-c", program]
+    return subprocess.run(
+        [sys.executable, *start, *argv], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["no-such-command"]])
+def test_help_and_refusals_load_nothing_heavy(argv: list[str]) -> None:
+    program = (
+        "import json, sys; from elasticqa.cli.main import main; sys.stdout = sys.stderr; status = main(sys.argv[1:])\n"
+    )
+    program += "sys.__stdout__.write(json.dumps([status, sorted(sys.modules)]))"
+    status, modules = json.loads(run(*argv, program=program).stdout)
+    assert status == (2 if argv == ["no-such-command"] else 0)
+    assert "elasticqa.cli.main" in modules
+    assert [name for name in HEAVY if name in modules] == []
+
+
+def test_training_loads_no_model_code_to_check_its_request() -> None:
+    program = "import json, sys; from elasticqa.cli.launch import main; print(json.dumps(sorted(sys.modules)))"
+    modules = json.loads(run(program=program).stdout)
+    assert "elasticqa.cli.launch" in modules
+    assert [name for name in MODEL_CODE if name in modules] == []
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
+def test_help_lists_every_command(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 0
+    assert capsys.readouterr().out == usage()
+    for name, (_, text) in COMMANDS.items():
+        assert f"  {name} " in usage()
+        assert text in usage()
+
+
+def test_unknown_command_is_one_line_and_status_2() -> None:
+    done = run("trian")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("elasticqa: 'trian' is no command: use one of train, ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_command_has_a_module_with_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert callable(importlib.import_module(COMMANDS[name][0]).main)
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(main([name, "--help"]))
+    assert ended.value.code == 0
+    assert name in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_wrong_option_of_a_command_is_one_line_and_status_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(main([name, "--no-such-option"]))
+    assert ended.value.code == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("elasticqa")
+    assert len(complaint.splitlines()) == 1
+
+
+def write_profile(path: Path) -> None:
+    path.write_text("not a trace", encoding="utf-8")
+
+
+def test_status_and_arguments_are_those_of_the_command(tmp_path: Path) -> None:
+    write_profile(tmp_path / "trace.json")
+    done = run("profile", str(tmp_path / "trace.json"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("elasticqa profile: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def through_head(*argv: str) -> tuple[int, str]:
+    """Return status and complaints of a command whose reader leaves at once."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "elasticqa.cli.main", *argv],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        complaints = process.stderr.read()
+        return process.wait(timeout=120), complaints
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["profile", "--help"]])
+def test_reader_that_leaves_is_no_error(argv: list[str]) -> None:
+    assert through_head(*argv) == (0, "")

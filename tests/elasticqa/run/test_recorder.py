@@ -1,0 +1,116 @@
+"""What a rank says, and what it keeps silent of."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from elasticqa.config.batch_plan import BatchPlan
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.run.journal import FedLog, Journal
+from elasticqa.run.recorder import Recorder, progress_line
+from tests.support.training import EVALUATION, STEP, fed, journal
+
+PLAN = BatchPlan(num_features=100, global_batch_size=10, steps_per_epoch=10, num_steps=20)
+
+MakeRecorder = Callable[..., Recorder]
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> MakeRecorder:
+    """Return a maker of recorders whose files lie in ``tmp_path``."""
+
+    def make(*, is_main: bool = True, log_every_s: float = 1e9) -> Recorder:
+        return Recorder(
+            TrainConfig(log_every_s=log_every_s),
+            PLAN,
+            journal=Journal(tmp_path, 1, 0),
+            tensorboard=None,
+            fed_log=FedLog(tmp_path, 1, 0),
+            is_main=is_main,
+        )
+
+    return make
+
+
+def test_main_rank_writes_every_fact(recorder: MakeRecorder, tmp_path: Path) -> None:
+    main = recorder()
+    main.step(STEP)
+    main.evaluation(EVALUATION)
+    main.event("resume", "resumed from x", step=4)
+    main.write("checkpoint", {"step": 3})
+    main.fed(1, [4, 2])
+    main.flush()
+    lines = journal(tmp_path)
+    for kind, fields in {
+        "step": asdict(STEP),
+        "evaluation": asdict(EVALUATION),
+        "event": {"name": "resume", "message": "resumed from x", "data": {"step": 4}},
+        "checkpoint": {"step": 3},
+    }.items():
+        (line,) = lines[kind]
+        assert {name: line[name] for name in fields} == fields
+    assert fed(tmp_path) == {1: [2, 4]}
+    assert main.evaluations == [EVALUATION]
+
+
+def test_other_ranks_say_nothing_but_what_they_fed(
+    recorder: MakeRecorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = recorder(is_main=False)
+    other.step(STEP)
+    other.event("resume", "resumed")
+    other.write("checkpoint", {"step": 3})
+    other.say("hello")
+    other.fed(1, [4])
+    other.flush()
+    assert journal(tmp_path) == {}
+    assert capsys.readouterr().out == ""
+    assert fed(tmp_path) == {1: [4]}
+
+
+def test_loss_that_is_not_finite_is_null_in_the_journal(recorder: MakeRecorder, tmp_path: Path) -> None:
+    main = recorder()
+    main.step(replace(STEP, loss=float("nan")))
+    main.flush()
+    assert journal(tmp_path)["step"][0]["loss"] is None
+    assert "NaN" not in json.dumps(journal(tmp_path))
+
+
+def test_progress_is_said_at_the_first_and_the_last_step(
+    recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = recorder()
+    for step in range(1, 21):
+        main.step(replace(STEP, step=step, samples_seen=10 * step))
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in said] == ["step 1/20", "step 20/20"]
+
+
+def test_every_step_is_said_where_the_interval_is_0(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
+    main = recorder(log_every_s=0.0)
+    for step in range(1, 4):
+        main.step(replace(STEP, step=step))
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_evaluation_is_said_with_its_figures(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder().evaluation(EVALUATION)
+    assert capsys.readouterr().out == "evaluation at step 5: EM 50.00  F1 62.34  (7 questions, 1.2 s)\n"
+
+
+def test_progress_line_tells_means_since_the_last_one_and_the_time_left() -> None:
+    recent = [
+        replace(STEP, step=4, samples_seen=40, loss=3.0, step_time_s=1.0),
+        replace(STEP, step=5, samples_seen=50, loss=1.0, step_time_s=3.0),
+    ]
+    # 20 features in 4 s are 5/s; 150 of 200 are left.
+    assert progress_line(recent, PLAN) == (
+        "step 5/20  epoch 0.50  loss 2.0000  lr 3.00e-05  5.0 features/s  time left 0:30"
+    )
+
+
+def test_progress_line_of_no_time_has_no_rate() -> None:
+    assert "0.0 features/s  time left 0:00" in progress_line([replace(STEP, step_time_s=0.0)], PLAN)

@@ -1,0 +1,240 @@
+"""The loop: when it evaluates and saves, how it stops, and what it refuses to go on from."""
+
+import gc
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from elasticqa.checkpoint.checkpointer import Checkpointer
+from elasticqa.checkpoint.manifest import checkpoint_directories, read_manifest
+from elasticqa.checkpoint.retention import noted_best
+from elasticqa.config.batch_plan import batch_plan
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.data.sampler import StepPlanner
+from elasticqa.distributed.topology import Topology
+from elasticqa.elastic.signals import StopRequest
+from elasticqa.profiling.step_profiler import NoProfiler
+from elasticqa.run.journal import FedLog, Journal
+from elasticqa.run.metrics import Evaluation
+from elasticqa.run.recorder import Recorder
+from elasticqa.training.step_metrics import NonFiniteLossError
+from elasticqa.training.trainer import WARMUP_STEPS, Trainer
+from tests.support.engines import BATCH, FEATURES, engine
+from tests.support.ranks import run_on_ranks
+from tests.support.training import fed, journal
+
+ALONE = Topology.from_env({})
+
+
+def evaluation(step: int) -> Evaluation:
+    return Evaluation(
+        step=step,
+        split="dev",
+        em=1.0,
+        f1=float(50 - step),
+        loss=None,
+        num_examples=1,
+        num_features=1,
+        eval_time_s=0.1,
+        predictions=None,
+    )
+
+
+def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trainer:
+    """Return a trainer of 3 steps an epoch whose evaluation leaves the model in evaluation mode, as the real one."""
+    config = TrainConfig(
+        **{"global_batch_size": BATCH, "epochs": 3, "learning_rate": 1e-2, "eval_before": True, **changes}
+    )
+    plan = batch_plan(config, len(FEATURES), topology.world_size)
+
+    def evaluate(model: nn.Module, step: int) -> Evaluation | None:
+        model.eval()
+        return evaluation(step) if topology.is_main else None
+
+    return Trainer(
+        config=config,
+        topology=topology,
+        plan=plan,
+        planner=StepPlanner(
+            plan,
+            FEATURES.lengths,
+            seed=config.seed,
+            rank=topology.rank,
+            world_size=topology.world_size,
+            micro_batch_size=2,
+        ),
+        engine=engine(topology, "ddp"),
+        recorder=Recorder(
+            config,
+            plan,
+            journal=Journal(directory, 1, 0) if topology.is_main else None,
+            tensorboard=None,
+            fed_log=FedLog(directory, 1, topology.rank),
+            is_main=topology.is_main,
+        ),
+        checkpointer=Checkpointer(directory / "checkpoints", topology, keep=9),
+        evaluate=evaluate,
+        profiler=NoProfiler(),
+        stop=StopRequest(),
+    )
+
+
+def lines(directory: Path, made: Trainer) -> dict[str, list[dict[str, Any]]]:
+    made.recorder.flush()
+    return journal(directory)
+
+
+def test_run_evaluates_and_saves_when_due_and_at_the_end(tmp_path: Path) -> None:
+    made = trainer(tmp_path, checkpoint_every_steps=4, eval_every_steps=3)
+    made.train()
+    found = lines(tmp_path, made)
+    assert [line["step"] for line in found["step"]] == list(range(1, 10))
+    assert [line["step"] for line in found["evaluation"]] == [0, 3, 6, 9]
+    assert [(line["step"], line["reason"]) for line in found["checkpoint"]] == [
+        (3, "evaluation"),
+        (4, "interval"),
+        (6, "evaluation"),
+        (8, "interval"),
+        (9, "final"),
+    ]
+    assert found["checkpoint"][1]["path"] == "checkpoints/step-00000004"
+    assert noted_best(tmp_path / "checkpoints") == (tmp_path / "checkpoints" / "step-00000003", 47.0)
+    assert (made.step, made.stopped_by, made.best_f1) == (9, None, 50.0)
+    assert made.engine.model.training
+    losses = [line["loss"] for line in found["step"]]
+    assert sum(losses[6:]) < sum(losses[:3]) - 0.5
+    assert list(made.figures.last_losses) == pytest.approx(losses[6:])
+
+
+def test_step_lines_count_what_was_fed(tmp_path: Path) -> None:
+    made = trainer(tmp_path, epochs=2)
+    made.train()
+    found = lines(tmp_path, made)["step"]
+    fed_ids = fed(tmp_path)
+    assert [line["samples_seen"] for line in found] == [4, 8, 11, 15, 19, 22]
+    assert [line["epoch"] for line in found] == [0, 0, 0, 1, 1, 1]
+    for line in found:
+        ids = fed_ids[line["step"]]
+        assert line["num_features"] == len(ids)
+        assert line["num_tokens"] == int(FEATURES.lengths[ids].sum())
+        assert line["num_padded_tokens"] == 384 * len(ids)
+        assert 0 <= line["data_time_s"] <= line["step_time_s"]
+        assert line["is_warmup"] == (line["step"] <= WARMUP_STEPS)
+    assert made.figures.train_time_s == pytest.approx(sum(line["step_time_s"] for line in found))
+
+
+def test_evaluation_before_the_first_step_is_left_out_unless_asked_for(tmp_path: Path) -> None:
+    made = trainer(tmp_path, epochs=1, eval_before=False)
+    made.train()
+    assert [line["step"] for line in lines(tmp_path, made)["evaluation"]] == [3]
+
+
+def test_collector_leaves_out_while_steps_go_on_what_was_there_before_them(tmp_path: Path) -> None:
+    made = trainer(tmp_path, eval_every_steps=3)
+    seen = []
+    made.evaluate = lambda _model, step: seen.append(len(gc.get_objects())) or evaluation(step)  # type: ignore[func-returns-value]
+    made.train()
+    before, *during = seen
+    assert before > 100_000
+    assert max(during) < before / 5
+    assert len(gc.get_objects()) > 0.9 * before
+
+
+def test_signal_ends_the_run_with_a_checkpoint_after_the_next_step(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    made.engine.model.register_forward_pre_hook(lambda *_: request(made, 2))
+    made.train()
+    # It came during step 3, when what this rank wants had been told to the others already.
+    assert (made.step, made.stopped_by) == (4, signal.SIGUSR1)
+    found = lines(tmp_path, made)
+    assert [(line["step"], line["reason"]) for line in found["checkpoint"]] == [(4, "signal")]
+    assert [line["step"] for line in found["evaluation"]] == [0]
+
+
+def request(made: Trainer, at: int) -> None:
+    """Ask to stop during the step numbered ``at`` from 0."""
+    if made.step == at:
+        made.stop.received = signal.SIGUSR1
+
+
+def stop_on_the_last_rank(topology: Topology, directory: Path) -> tuple[int, str | None]:
+    made = trainer(directory, topology)
+    if topology.rank == topology.world_size - 1:
+        made.engine.model.register_forward_pre_hook(lambda *_: request(made, 4))
+    made.train()
+    return made.step, None if made.stopped_by is None else made.stopped_by.name
+
+
+@pytest.mark.slow
+def test_ranks_stop_at_the_same_step_when_one_is_asked(tmp_path: Path) -> None:
+    main, *others = run_on_ranks(3, stop_on_the_last_rank, tmp_path)
+    assert {step for step, _ in (main, *others)} == {6}
+    assert others[-1][1] == "SIGUSR1"
+    assert main[1] is not None
+    assert [path.name for path in checkpoint_directories(tmp_path / "checkpoints")] == ["step-00000006"]
+
+
+def spoil(made: Trainer, at: int) -> None:
+    """Make a weight infinite before the step numbered ``at`` from 0."""
+    if made.step == at:
+        with torch.no_grad():
+            next(made.engine.model.parameters()).fill_(float("nan"))
+
+
+def train_spoiled(topology: Topology, directory: Path) -> tuple[int, list[int], str]:
+    made = trainer(directory, topology, checkpoint_every_steps=1)
+    made.engine.model.register_forward_pre_hook(lambda *_: spoil(made, 4) if topology.rank == 0 else None)
+    try:
+        made.train()
+    except NonFiniteLossError as error:
+        made.recorder.flush()
+        return error.step, sorted(error.feature_ids), str(error)
+    return made.step, [], "trained"
+
+
+@pytest.mark.slow
+def test_loss_that_is_not_finite_is_raised_on_every_rank_and_no_checkpoint_holds_it(tmp_path: Path) -> None:
+    ranks = run_on_ranks(2, train_spoiled, tmp_path)
+    fed_ids = fed(tmp_path)
+    assert len(fed_ids[5]) == 4
+    for step, feature_ids, message in ranks:
+        assert step == 5
+        assert feature_ids == fed_ids[5]
+        assert "at step 5 is not finite: its update was skipped and no checkpoint holds it; features" in message
+        assert "--learning-rate" in message
+    found = journal(tmp_path)
+    assert found["step"][-1]["loss"] is None
+    assert found["checkpoint"][-1]["step"] == 4
+    assert checkpoint_directories(tmp_path / "checkpoints")[0].name == "step-00000004"
+
+
+def test_progress_of_a_checkpoint_brings_another_trainer_to_its_step(tmp_path: Path) -> None:
+    made = trainer(tmp_path / "first", max_steps=5)
+    made.train()
+    (path,) = checkpoint_directories(tmp_path / "first" / "checkpoints")
+    manifest = read_manifest(path, verify=True)
+    assert manifest.progress["samples_seen"] == 19
+    assert manifest.config == made.config.to_dict()
+    other = trainer(tmp_path / "second", max_steps=5)
+    other.load_progress(manifest.progress)
+    wall_clock_s = manifest.progress["wall_clock_s"]
+    assert other.progress() | {"wall_clock_s": wall_clock_s} == manifest.progress
+    assert other.progress()["wall_clock_s"] >= wall_clock_s > 0
+    assert other.step == 5
+    assert other.figures.train_time_s == made.figures.train_time_s
+    assert other.figures.last_losses == made.figures.last_losses
+
+
+def test_run_that_went_on_at_its_last_step_only_evaluates(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    made.step = made.plan.num_steps
+    before = [parameter.clone() for parameter in made.engine.model.parameters()]
+    made.train()
+    assert "step" not in lines(tmp_path, made)
+    assert [line["step"] for line in lines(tmp_path, made)["evaluation"]] == [9]
+    for parameter, value in zip(made.engine.model.parameters(), before, strict=True):
+        torch.testing.assert_close(parameter, value, rtol=0, atol=0)

@@ -1,0 +1,1 @@
+"""Helpers of several tests: sample data, real jobs, and stand-ins for clusters."""

@@ -1,0 +1,34 @@
+"""Home directories with runs, and a dashboard over each."""
+
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+from dashboard.app import create_app
+from dashboard.settings import Settings
+from db.engine import create_engine_for, migrate
+from db.ingest.update import ingest
+from tests.support.dashboard_data import ulid
+
+NOW = 1_800_000_000.0
+KILLED, RUNNING, LOST = ulid(100), ulid(104), ulid(103)
+HOSTILE = "</script><img src=x onerror=alert(1)>\u2028\"'&"
+MOST_BYTES = 100_000
+
+
+def client_on(home: Path) -> TestClient:
+    settings = Settings(
+        home=home,
+        database_url=f"sqlite:///{home / 'record.db'}",
+        is_auth_on=False,
+        ingest_interval_s=3600,
+    )
+    return TestClient(create_app(settings, clock=lambda: NOW), base_url="http://localhost")
+
+
+def fill(home: Path) -> None:
+    """Ingest what lies in a home directory before the dashboard is started."""
+    engine = create_engine_for(f"sqlite:///{home / 'record.db'}")
+    migrate(engine)
+    ingest(engine, home / "runs")
+    engine.dispose()

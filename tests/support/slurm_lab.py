@@ -1,0 +1,204 @@
+"""A real two-node Slurm on this machine, and how tests talk to it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from tests.support import training
+from tests.support.paths import REPOSITORY
+
+T = TypeVar("T")
+TIMEOUT_S = 200.0
+HELD = "ELASTICQA_PEER_TIMEOUT_S=600"
+"""A variable for a run whose workers a test holds, so that they do not count as lost."""
+SCRIPT = Path(__file__).with_name("slurm_cluster.sh")
+
+
+# Every other word, such as CONFIGURING or REQUEUED, is one of a job that goes on.
+ENDED = frozenset(
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+)
+
+
+def until(happens: Callable[[], T | None], what: str, timeout_s: float = TIMEOUT_S) -> T:
+    """Return the first true value of ``happens``; fail where none comes in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = happens()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The cluster, as a user with one home directory sees it."""
+
+    directory: Path
+    home: Path
+    cwd: Path = REPOSITORY
+    """Where commands are started."""
+    timeout_s: float | None = TIMEOUT_S
+    """Of a command; None leaves it to the test's own limit."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a shell on the login node."""
+        return training.environment(self.home, SLURM_CONF=str(self.directory / "etc" / "slurm.conf"))
+
+    def run(self, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command on the login node, whatever its exit status."""
+        return subprocess.run(
+            command,
+            cwd=self.cwd,
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=self.timeout_s,
+            check=False,
+        )
+
+    def out(self, *command: str) -> str:
+        """Return what a command prints that must succeed."""
+        done = self.run(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def torchx(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run torchx as a user types it."""
+        return self.run(str(Path(sys.executable).with_name("torchx")), *arguments, **variables)
+
+    def doctor(self, *options: str) -> "subprocess.CompletedProcess[str]":
+        """Run the check of the cluster."""
+        return self.run(sys.executable, "-m", "elasticqa.cli.main", "doctor", "--slurm", "--json", *options)
+
+    def submit(self, *arguments: str) -> str:
+        """Return the number of the job that ``torchx run -s slurm`` submits."""
+        done = self.torchx("run", "-s", "slurm", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        match = re.fullmatch(r"slurm://torchx/([0-9]+)", done.stdout.strip())
+        assert match is not None, done.stdout
+        return match[1]
+
+    @contextmanager
+    def submit_and_wait(self, *arguments: str) -> "Iterator[tuple[str, subprocess.Popen[str]]]":
+        """Give the number of a job and the ``torchx run --wait`` that submitted it and waits for its end."""
+        command = [str(Path(sys.executable).with_name("torchx")), "run", "--wait", "-s", "slurm", *arguments]
+        with subprocess.Popen(
+            command,
+            cwd=self.cwd,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            try:
+                yield process.stdout.readline().strip().removeprefix("slurm://torchx/"), process
+            finally:
+                process.kill()
+
+    def status(self, job: str) -> str:
+        """Return the state that ``torchx status`` prints."""
+        done = self.torchx("status", f"slurm://torchx/{job}")
+        assert done.returncode == 0, done.stderr
+        match = re.search(r"State: (\w+)", done.stdout)
+        assert match is not None, done.stdout
+        return match[1]
+
+    def state(self, job: str) -> str:
+        """Return Slurm's own word."""
+        return self.out("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
+
+    def joiners(self, job: str) -> list[str]:
+        """Return the numbers of the jobs that wait for a node for this one, or gave it one."""
+        return self.out("squeue", "--noheader", f"--name=ddp-joins-{job}", "--format=%i").split()
+
+    def wait(self, job: str, state: str = "COMPLETED") -> None:
+        """Wait until a job has ended in that state."""
+        ended = until(lambda: self.state(job) in ENDED and self.state(job), f"the end of job {job}")
+        assert ended == state, f"{ended}\n{self.logs(job)}"
+
+    def power(self, node: str, *, on: bool) -> None:
+        """Cut the power of a node, or give it back and wait until Slurm uses it again."""
+        _cluster(self.directory, "start-node" if on else "kill-node", node)
+        if on:
+            until(
+                lambda: node in self.out("sinfo", "--noheader", "--Node", "--states=idle,mixed,alloc", "--format=%N"),
+                node,
+            )
+
+    def on_node(self, node: str, *command: str) -> None:
+        """Run a command on a node, outside of Slurm."""
+        _cluster(self.directory, "exec", node, *command)
+
+    def start(self, job: str, when: str = "now+5") -> None:
+        """Start a requeued job, which Slurm would let wait for two minutes.
+
+        Not at once: in the second of its requeue the nodes still refuse it ("Job credential revoked").
+        """
+        until(lambda: self.state(job) == "PENDING", f"job {job} waits again")
+        until(
+            lambda: self.run("scontrol", "update", f"JobId={job}", f"StartTime={when}").returncode == 0,
+            f"job {job} starts",
+        )
+
+    def logs(self, job: str) -> str:
+        """Return all that a job has written."""
+        paths = sorted((self.home / "slurm").glob(f"{job}-*.log"))
+        return "\n".join(f"== {path.name}\n{path.read_text(errors='replace')}" for path in paths)
+
+    def hold(self, job: str, num_workers: int) -> None:
+        """Stop the trainers of a job, so that the run is not over before it is asked to stop; its agents wake them."""
+        workers = self.workers(job)
+        assert len(workers) == num_workers
+        for worker in workers:
+            worker.send_signal(signal.SIGSTOP)
+
+    def workers(self, job: str) -> list[psutil.Process]:
+        """Return the trainers of a job, whose node is a namespace of this machine."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                is_trainer = "elasticqa.training.main" in process.cmdline() and "-u" in process.cmdline()
+                if is_trainer and process.environ().get("SLURM_JOB_ID") == job:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+        return found
+
+
+def start(directory: Path) -> None:
+    """Start the cluster; what an earlier, killed test left of it goes first."""
+    _cluster(directory, "down")
+    _cluster(directory, "up")
+
+
+def stop(directory: Path) -> None:
+    """Stop the cluster."""
+    _cluster(directory, "down")
+
+
+def _cluster(directory: Path, *command: str) -> None:
+    done = subprocess.run(
+        [SCRIPT, *command],
+        # One GPU a node for Slurm, with nothing behind it.
+        env={**os.environ, "SLURM_LAB_DIR": str(directory), "SLURM_LAB_GPUS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
