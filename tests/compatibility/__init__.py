@@ -1,0 +1,1 @@
+"""Runs, checkpoints and databases of earlier versions still open, resume and migrate."""
