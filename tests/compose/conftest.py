@@ -6,65 +6,19 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.compose_stack import OWNER, PASSWORD, Stack, run
 from tests.support.paths import REPOSITORY
 from tests.support.ports import free_port
-
-OWNER = 10001
-"""User and group of the home in these tests; no account has the number."""
-PASSWORD = "co:lon back\\slash 'quote\" $dollar"
-"""Every character that a pass file, a shell or a compose file could take for its own."""
 
 # Only the build has to reach a package index, and on a machine without packet filters it does so as the host does.
 _OVERRIDE = "services: {dashboard: {build: {network: host}}}\n"
 _PROGRAMS = ("docker", "dockerd", "containerd", "runc", "iptables", "debootstrap")
 _SOURCES = ("pyproject.toml", "README.md", "LICENSE", ".dockerignore", "docker-compose.yml")
 _SOURCE_FOLDERS = ("docker", "elasticqa", "components", "dashboard", "db")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    """The services, started from a copy of the sources."""
-
-    folder: Path
-    home: Path
-    port: int
-    environ: Mapping[str, str]
-
-    @property
-    def url(self) -> str:
-        """Where this machine reaches the dashboard."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def token(self) -> str:
-        """The token of the dashboard's login."""
-        return (self.home / "dashboard-token").read_text(encoding="ascii").strip()
-
-    def compose(self, *arguments: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run `docker compose`; another exit status than the one expected fails the test with all that was printed."""
-        return _run(["docker", "compose", *arguments], self.environ, cwd=self.folder, expected=expected)
-
-    def docker(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `docker`, which has to succeed."""
-        return _run(["docker", *arguments], self.environ)
-
-    def inside(self, *command: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command in the dashboard's container."""
-        return self.compose("exec", "-T", "dashboard", *command, expected=expected)
-
-
-def _run(
-    command: list[str], environ: Mapping[str, str], cwd: Path = REPOSITORY, expected: int = 0
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, env=environ, cwd=cwd, text=True, capture_output=True, check=False)
-    if done.returncode != expected:
-        pytest.fail(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +86,7 @@ def _wait_for(process: subprocess.Popen[bytes], environ: Mapping[str, str], log:
 def stack(engine_environ: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Yield the services, healthy, on an empty home."""
     plugins = Path(engine_environ["DOCKER_CONFIG"]) / "cli-plugins"
-    _run(["bash", "scripts/compose-base-images.sh", str(plugins)], engine_environ)
+    run(["bash", "scripts/compose-base-images.sh", str(plugins)], engine_environ)
     folder, home = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("homes") / "a home"
     for name in _SOURCES:
         shutil.copy(REPOSITORY / name, folder)
@@ -144,7 +98,7 @@ def stack(engine_environ: Mapping[str, str], tmp_path_factory: pytest.TempPathFa
     password.touch(mode=0o600)
     password.write_text(PASSWORD, encoding="ascii")
     owner = {"ELASTICQA_UID": str(OWNER), "ELASTICQA_GID": str(OWNER), "ELASTICQA_HOME": str(home)}
-    _run(["bash", "docker/prepare.sh"], {**engine_environ, **owner}, cwd=folder)
+    run(["bash", "docker/prepare.sh"], {**engine_environ, **owner}, cwd=folder)
     port = free_port()
     environ = {**engine_environ, "ELASTICQA_DASHBOARD_PORT": str(port)}
     services = Stack(folder=folder, home=home, port=port, environ=environ)

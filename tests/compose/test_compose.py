@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.compose.conftest import OWNER, PASSWORD, Stack
+from tests.support.compose_stack import OWNER, PASSWORD, Stack
 from tests.support.journals import write_run
 
 pytestmark = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compose.conftest import OWNER
+from tests.support.compose_stack import OWNER
 from tests.support.paths import REPOSITORY
 
 

@@ -9,21 +9,15 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import AutoConfig, AutoModelForQuestionAnswering
 
-from elasticqa.config.batch_plan import BatchPlan, batch_plan
 from elasticqa.config.train_config import Precision, TrainConfig
 from elasticqa.data.micro_batch import MicroBatch, pack
-from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.data.sampler import StepBatch
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError
-from elasticqa.models.attention import PACKED, PACKED_SDPA
 from elasticqa.models.parallelize import free_gathered
-from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer
-from elasticqa.training.builder import build_engine
-from elasticqa.training.graph_step import CapturedEngine
-from elasticqa.training.train_step import Engine
-from tests.elasticqa.models.test_question_answering import random_features
+from elasticqa.training.graph_step import CudaGraphTrainStep
+from tests.support.gpu_engines import FEATURES, alone, config_of, engine_of, sampler_of
 from tests.support.ranks import run_on_ranks
 
 pytestmark = [
@@ -35,58 +29,20 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
 
-LENGTHS = tuple((7 * n) % 61 + 4 for n in range(75))
-"""75 features: 9 steps of 8 and one of 3 are an epoch."""
-FEATURES = random_features(LENGTHS)
 STEPS = 50
-
-
-def config_of(precision: Precision, **more: object) -> TrainConfig:
-    fields: dict[str, object] = {
-        "precision": precision, "global_batch_size": 8, "micro_batch_size": 8, "max_length": 64, "doc_stride": 16,
-        "learning_rate": 1e-3, "epochs": 6, "dropout": 0.0, "parallel": "ddp",
-        "compile": False, "kernels": False, **more,
-    }  # fmt: skip
-    return TrainConfig(**fields)  # type: ignore[arg-type]
-
-
-def engine_of(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[Engine, BatchPlan]:
-    dropout = config.dropout
-    bert = AutoConfig.for_model(
-        "bert", vocab_size=100, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
-        max_position_embeddings=80, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
-    )  # fmt: skip
-    bert._attn_implementation = PACKED_SDPA if config.attention == "sdpa" else PACKED
-    torch.manual_seed(0)
-    answerer = QuestionAnswerer(AutoModelForQuestionAnswering.from_config(bert), ModelSpec.of(bert, config.attention))
-    plan = batch_plan(config, len(FEATURES), topology.world_size)
-    engine = build_engine(config, topology, plan=plan, features=FEATURES, answerer=answerer, stack=stack)
-    engine.prime(0)
-    return engine, plan
-
-
-def planner_of(config: TrainConfig, plan: BatchPlan, topology: Topology) -> StepPlanner:
-    return StepPlanner(
-        plan, FEATURES.lengths, seed=1, rank=topology.rank, world_size=topology.world_size,
-        micro_batch_size=config.micro_batch_size,
-    )  # fmt: skip
 
 
 def figures_of(topology: Topology, config: TrainConfig, num_steps: int = STEPS) -> list[list[float]]:
     """Return the figures of training steps; a function of a module, since ranks import it."""
     with ExitStack() as stack:
         engine, plan = engine_of(config, topology, stack)
-        assert isinstance(engine, CapturedEngine) == bool(config.cuda_graphs)
-        planner = planner_of(config, plan, topology)
+        assert isinstance(engine, CudaGraphTrainStep) == bool(config.cuda_graphs)
+        sampler = sampler_of(config, plan, topology)
         return [
-            engine.run(planner.step_plan(step), config.learning_rate, wants_stop=step == 7 and topology.rank == 0)
+            engine.run(sampler.step_batch(step), config.learning_rate, wants_stop=step == 7 and topology.rank == 0)
             .figures.tolist()
             for step in range(num_steps)
         ]  # fmt: skip
-
-
-def alone() -> Topology:
-    return Topology.from_env({})
 
 
 def test_captured_losses_equal_eager_ones_on_the_kernels_that_a_gpu_older_than_8_0_has() -> None:
@@ -162,7 +118,7 @@ def losses_around_an_evaluation(topology: Topology, config: TrainConfig) -> list
     """Return losses of two epochs with a pass without a backward pass between replays, then a step without a graph."""
     with ExitStack() as stack:
         engine, plan = engine_of(config, topology, stack)
-        planner = planner_of(config, plan, topology)
+        sampler = sampler_of(config, plan, topology)
         losses = []
         for step in range(20):
             if step == 14:
@@ -171,7 +127,7 @@ def losses_around_an_evaluation(topology: Topology, config: TrainConfig) -> list
                     engine.model(pack(FEATURES, np.arange(2)).to(topology.device))
                     engine.model.train()
                 free_gathered(engine.model)
-            losses.append(float(engine.run(planner.step_plan(step), 1e-3, wants_stop=False).figures[0]))
+            losses.append(float(engine.run(sampler.step_batch(step), 1e-3, wants_stop=False).figures[0]))
         return losses
 
 
@@ -184,16 +140,16 @@ def test_step_without_a_graph_after_an_evaluation_sees_the_newest_weights() -> N
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "kernels"])
-def engine(request: pytest.FixtureRequest) -> Iterator[tuple[CapturedEngine, StepPlan]]:
+def engine(request: pytest.FixtureRequest) -> Iterator[tuple[CudaGraphTrainStep, StepBatch]]:
     """Return an engine with dropout and the plan of a step."""
     config = config_of("bf16", dropout=0.1, cuda_graphs=True, kernels=request.param)
     with ExitStack() as stack:
         built, plan = engine_of(config, alone(), stack)
-        assert isinstance(built, CapturedEngine)
-        yield built, planner_of(config, plan, alone()).step_plan(0)
+        assert isinstance(built, CudaGraphTrainStep)
+        yield built, sampler_of(config, plan, alone()).step_batch(0)
 
 
-def test_dropout_of_a_replay_follows_from_the_step(engine: tuple[CapturedEngine, StepPlan]) -> None:
+def test_dropout_of_a_replay_follows_from_the_step(engine: tuple[CudaGraphTrainStep, StepBatch]) -> None:
     built, plan = engine
     others = [replace(plan, step=step) for step in (1, 2)]
     losses = [built.run(each, 0.0, wants_stop=False).figures[0].item() for each in [plan, *others, plan, others[1]]]
@@ -203,7 +159,7 @@ def test_dropout_of_a_replay_follows_from_the_step(engine: tuple[CapturedEngine,
     assert len(set(losses)) == 3
 
 
-def test_capture_changes_no_weight(engine: tuple[CapturedEngine, StepPlan]) -> None:
+def test_capture_changes_no_weight(engine: tuple[CudaGraphTrainStep, StepBatch]) -> None:
     built, plan = engine
     before = [parameter.detach().clone() for parameter in built.model.parameters()]
     assert built.run(plan, 0.0, wants_stop=False).is_warmup
@@ -214,7 +170,7 @@ def test_capture_changes_no_weight(engine: tuple[CapturedEngine, StepPlan]) -> N
     assert not built.run(plan, 0.0, wants_stop=False).is_warmup
 
 
-def test_value_that_is_not_finite_changes_nothing_in_a_replay(engine: tuple[CapturedEngine, StepPlan]) -> None:
+def test_value_that_is_not_finite_changes_nothing_in_a_replay(engine: tuple[CudaGraphTrainStep, StepBatch]) -> None:
     built, plan = engine
     built.run(plan, 1e-3, wants_stop=False)
     weight = next(built.model.parameters())
@@ -232,7 +188,7 @@ def test_value_that_is_not_finite_changes_nothing_in_a_replay(engine: tuple[Capt
 
 
 def test_learning_rate_reaches_the_replay_and_the_optimizer_keeps_its_form(
-    engine: tuple[CapturedEngine, StepPlan],
+    engine: tuple[CudaGraphTrainStep, StepBatch],
 ) -> None:
     built, plan = engine
     built.run(plan, 0.0, wants_stop=False)
@@ -251,12 +207,12 @@ def test_step_without_memory_frees_graphs_and_runs_in_halves(record_property: Ca
     topology, config = alone(), config_of("bf16", cuda_graphs=True)
     with ExitStack() as stack:
         built, plan = engine_of(config, topology, stack)
-        planner = planner_of(config, plan, topology)
-        first = planner.step_plan(0)
+        sampler = sampler_of(config, plan, topology)
+        first = sampler.step_batch(0)
         expected = built.run(first, 0.0, wants_stop=False).figures[0].item()
     with ExitStack() as stack:
         built, plan = engine_of(config, topology, stack)
-        assert isinstance(built, CapturedEngine)
+        assert isinstance(built, CudaGraphTrainStep)
         most = built.num_tokens(first) - 1
 
         def check(_: torch.nn.Module, arguments: tuple[MicroBatch], __: torch.Tensor) -> None:
@@ -266,8 +222,8 @@ def test_step_without_memory_frees_graphs_and_runs_in_halves(record_property: Ca
         built.model.register_forward_hook(check)
         with pytest.raises(DoesNotFitError):
             built.run(first, 0.0, wants_stop=False)
-        assert planner.halve(first) == 4
-        loss = built.run(planner.step_plan(0), 0.0, wants_stop=False).figures[0].item()
+        assert sampler.halve_micro_batches(first) == 4
+        loss = built.run(sampler.step_batch(0), 0.0, wants_stop=False).figures[0].item()
     record_property("gap", abs(loss - expected))
     assert loss == pytest.approx(expected, abs=3e-2)
 
@@ -279,12 +235,12 @@ def test_batches_made_ahead_give_the_losses_of_those_made_when_asked_for(graphs:
     for is_ahead in (False, True):
         with ExitStack() as stack:
             built, plan = engine_of(config, topology, stack)
-            planner = planner_of(config, plan, topology)
+            sampler = sampler_of(config, plan, topology)
             if is_ahead:
-                built.look_ahead(planner)
+                built.prefetch(sampler)
             outputs = []
             for step in range(12):
-                output = built.run(planner.step_plan(step), 0.0, wants_stop=False)
+                output = built.run(sampler.step_batch(step), 0.0, wants_stop=False)
                 outputs.append((output.figures[0].item(), output.fed_ids))
             runs.append(outputs)
     assert runs[0] == runs[1]

@@ -13,7 +13,7 @@ from elasticqa.data.micro_batch import MicroBatch, pack
 from elasticqa.models.attention import PACKED, PACKED_SDPA, has_flash, packed_attention
 from elasticqa.models.fused_layers import fuse
 from elasticqa.models.question_answering import PACKABLE, ModelSpec, QuestionAnswerer, feature_losses
-from tests.elasticqa.models.test_question_answering import random_features
+from tests.support.models import random_features
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

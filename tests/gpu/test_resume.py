@@ -10,7 +10,7 @@ import torch
 from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.config.train_config import Parallel, TrainConfig
 from elasticqa.distributed.topology import Topology
-from tests.gpu.test_capture import alone, config_of, engine_of, planner_of
+from tests.support.gpu_engines import alone, config_of, engine_of, sampler_of
 from tests.support.ranks import run_on_ranks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -29,9 +29,9 @@ def losses_of(topology: Topology, config: TrainConfig, directory: Path, steps: r
         if steps.start:
             assert found is not None
             checkpointer.restore(found[0], engine.model, engine.optimizer, extra)
-        planner = planner_of(config, plan, topology)
+        sampler = sampler_of(config, plan, topology)
         losses = [
-            float(engine.run(planner.step_plan(step), config.learning_rate, wants_stop=False).figures[0])
+            float(engine.run(sampler.step_batch(step), config.learning_rate, wants_stop=False).figures[0])
             for step in steps
         ]
         if not steps.start:

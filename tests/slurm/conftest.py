@@ -9,16 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import training
-from tests.support.slurm_lab import Lab, start, stop
-
-FLAGS = (
-    "--recipe=demo", "--max-length=160", "--doc-stride=32", "--global-batch-size=7", "--micro-batch-size=3",
-    "--learning-rate=1e-3", "--log-every-s=0", "--no-eval-before", "--dropout=0", "--checkpoint-every-steps=1000",
-    "--epochs=15",
-)  # fmt: skip
-"""120 steps on 53 features: two nodes do not divide 7, and the last batch of an epoch is 4."""
-NUM_STEPS = 120
+from tests.support.slurm_lab import FLAGS, Lab, start, stop
+from tests.support.training import trained
 
 
 @pytest.fixture(scope="session")
@@ -52,10 +44,3 @@ def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
 def reference(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run directory of the same training in one process."""
     return trained(flags, tmp_path_factory.mktemp("reference"))
-
-
-def trained(flags: list[str], home: Path) -> Path:
-    """Return the run directory of a training in one process."""
-    done = training.train(home, *flags)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return training.only_run(home)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import NUM_STEPS
 from tests.support import training
-from tests.support.slurm_lab import HELD, TIMEOUT_S, Lab, until
+from tests.support.slurm_lab import HELD, NUM_STEPS, TIMEOUT_S, Lab, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

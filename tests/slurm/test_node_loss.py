@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.slurm.conftest import trained
 from tests.support import training
 from tests.support.slurm_lab import Lab, until
+from tests.support.training import trained
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -9,10 +9,9 @@ from sqlalchemy.orm import Session
 
 from db.engine import create_engine_for
 from db.models import Attempt
-from tests.slurm.conftest import NUM_STEPS
 from tests.support import training
 from tests.support.paths import REPOSITORY
-from tests.support.slurm_lab import Lab
+from tests.support.slurm_lab import NUM_STEPS, Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

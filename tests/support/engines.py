@@ -2,23 +2,23 @@
 
 from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import Parallel, Precision, TrainConfig
-from elasticqa.data.sampler import StepPlanner
+from elasticqa.data.sampler import Sampler
 from elasticqa.distributed.topology import Topology
-from elasticqa.models.parallelize import wrap
+from elasticqa.models.parallelize import parallelize
 from elasticqa.training.optimizer import Updater, build_optimizer
-from elasticqa.training.train_step import EagerEngine
-from tests.elasticqa.models.test_question_answering import random_features, tiny
+from elasticqa.training.train_step import EagerTrainStep
+from tests.support.models import random_features, tiny
 
 CONFIG = TrainConfig(learning_rate=1e-2)
 FEATURES = random_features((12, 3, 40, 7, 22, 31, 5, 9, 18, 2, 27))
 BATCH = 4
 
 
-def engine(topology: Topology, parallel: Parallel, precision: Precision = "fp32") -> EagerEngine:
+def engine(topology: Topology, parallel: Parallel, precision: Precision = "fp32") -> EagerTrainStep:
     """Return an engine before its first step; a single process asks for ``ddp`` and gets the bare model."""
-    model = wrap(tiny("bert", "packed"), parallel, topology, precision)
+    model = parallelize(tiny("bert", "packed"), parallel, topology, precision)
     optimizer = build_optimizer(model, CONFIG)
-    return EagerEngine(
+    return EagerTrainStep(
         topology=topology,
         features=FEATURES,
         model=model,
@@ -29,9 +29,9 @@ def engine(topology: Topology, parallel: Parallel, precision: Precision = "fp32"
     )
 
 
-def losses(engine: EagerEngine, steps: range) -> list[float]:
+def losses(engine: EagerTrainStep, steps: range) -> list[float]:
     """Return the losses of training steps numbered from 0; 3 steps are an epoch, and the last has 3 features."""
-    planner = StepPlanner(
+    sampler = Sampler(
         BatchPlan(len(FEATURES), BATCH, 3, 1000),
         FEATURES.lengths,
         seed=1,
@@ -40,5 +40,5 @@ def losses(engine: EagerEngine, steps: range) -> list[float]:
         micro_batch_size=2,
     )
     return [
-        float(engine.run(planner.step_plan(step), CONFIG.learning_rate, wants_stop=False).figures[0]) for step in steps
+        float(engine.run(sampler.step_batch(step), CONFIG.learning_rate, wants_stop=False).figures[0]) for step in steps
     ]

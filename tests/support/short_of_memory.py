@@ -8,12 +8,12 @@ from torch import Tensor
 
 from elasticqa.data.micro_batch import MicroBatch
 from elasticqa.training import builder, main
-from elasticqa.training.train_step import EagerEngine
+from elasticqa.training.train_step import EagerTrainStep
 
 TOKENS_VARIABLE = "TEST_TOKENS"
 
 
-class ShortEngine(EagerEngine):
+class ShortEngine(EagerTrainStep):
     """Runs out of memory where a GPU would: while the others wait for this rank's part of the weights."""
 
     def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:
@@ -25,5 +25,5 @@ class ShortEngine(EagerEngine):
 
 
 if __name__ == "__main__":
-    builder.EagerEngine = ShortEngine  # type: ignore[attr-defined]
+    builder.EagerTrainStep = ShortEngine  # type: ignore[attr-defined]
     sys.exit(main.main())

@@ -202,3 +202,14 @@ def _cluster(directory: Path, *command: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+FLAGS = (
+    "--recipe=demo", "--max-length=160", "--doc-stride=32", "--global-batch-size=7", "--micro-batch-size=3",
+    "--learning-rate=1e-3", "--log-every-s=0", "--no-eval-before", "--dropout=0", "--checkpoint-every-steps=1000",
+    "--epochs=15",
+)  # fmt: skip
+"""120 steps on 53 features: two nodes do not divide 7, and the last batch of an epoch is 4."""
+
+
+NUM_STEPS = 120

@@ -159,3 +159,10 @@ def fed(directory: Path, attempt: int = 1) -> dict[int, list[int]]:
             fields = json.loads(line)
             result[fields["step"]] += fields["ids"]
     return {step: sorted(ids) for step, ids in result.items()}
+
+
+def trained(flags: list[str], home: Path) -> Path:
+    """Return the run directory of a training in one process."""
+    done = train(home, *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return only_run(home)

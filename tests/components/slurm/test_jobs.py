@@ -1,7 +1,5 @@
 """What became of jobs, in all states and whoever still knows: stand-ins print what Slurm's commands print."""
 
-import json
-import shlex
 from pathlib import Path
 
 import pytest
@@ -9,37 +7,7 @@ from torchx.specs import AppState
 
 from components.slurm import jobs
 from components.slurm.errors import SlurmError
-
-FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
-NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the directory of commands on PATH: a controller that knows no job, and no accounting."""
-    directory = tmp_path / "bin"
-    directory.mkdir()
-    monkeypatch.setenv("PATH", str(directory))
-    install(directory, "squeue", FORGOTTEN)
-    install(directory, "sacct", NO_ACCOUNTS)
-    return directory
-
-
-def install(directory: Path, name: str, text: str) -> None:
-    (directory / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    (directory / name).chmod(0o755)
-
-
-def answer(directory: Path, name: str, *lines: str) -> None:
-    install(directory, name, f"printf '%s\\n' {shlex.join(lines)}" if lines else "true")
-
-
-def submitted(logs: Path, job: str, status: int | None) -> None:
-    (logs / f"{job}.json").write_text(json.dumps({"name": "ddp"}), encoding="utf-8")
-    if status is not None:
-        (logs / f"{job}.exit").write_text(f"{status}\n", encoding="utf-8")
-    for name in ("batch", "0", "1"):
-        (logs / f"{job}-{name}.log").write_text("", encoding="utf-8")
+from tests.support.slurm_commands import answer, install, submitted
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torchx.specs import AppState
 
 from components.slurm.errors import SlurmError
 from components.slurm.scheduler import SlurmScheduler, create_scheduler, logs_dir, submission_environment
-from tests.components.slurm.test_jobs import FORGOTTEN, NO_ACCOUNTS, answer, install, submitted
+from tests.support.slurm_commands import FORGOTTEN, answer, install, submitted
 
 APP = specs.AppDef(
     "job", [specs.Role(name="job", image="", entrypoint="true", resource=specs.Resource(cpu=1, gpu=0, memMB=10))]
@@ -18,14 +18,10 @@ APP = specs.AppDef(
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the directory of commands on PATH: a controller that knows no job, and no accounting."""
-    directory = tmp_path / "bin"
-    directory.mkdir()
-    monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
-    install(directory, "squeue", FORGOTTEN)
-    install(directory, "sacct", NO_ACCOUNTS)
-    return directory
+def slurm(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the directory of commands, which may call those of the system."""
+    monkeypatch.setenv("PATH", f"{slurm}:/usr/bin:/bin")
+    return slurm
 
 
 @pytest.fixture

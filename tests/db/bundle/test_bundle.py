@@ -5,7 +5,7 @@ import pytest
 from db.bundle import BundleError, export_run, import_bundle
 from elasticqa.checkpoint.manifest import read_manifest
 from elasticqa.cli import export, import_
-from tests.elasticqa.checkpoint.test_checkpointer import save_some
+from tests.support.checkpoints import save_some
 from tests.support.journals import write_run
 
 JOURNAL = "journal/attempt-0001-node-00000.jsonl"

@@ -7,49 +7,7 @@ import pytest
 
 from db import queries
 from db.queries.comparison import is_equal_work
-from tests.support.dashboard_data import RunSpec
-from tests.support.query_runs import PLAIN
-
-
-def group(spec: RunSpec, times: tuple[float, ...], **setting: Any) -> queries.Group:
-    """Return a group as a query would, with these wall clocks."""
-    base = queries.Setting(
-        provenance="measured",
-        recipe=spec.recipe,
-        model="bert-base-uncased",
-        dataset="squad",
-        parallel=spec.parallel,
-        precision="bf16",
-        device_type="cuda",
-        device_name=spec.device_name,
-        world_size=spec.world_size,
-        num_nodes=1,
-        global_batch_size=spec.global_batch_size,
-        num_epochs=2.0,
-        num_train_features=1000,
-    )
-    repeats = tuple(
-        queries.Repeat(
-            run_id=str(index),
-            name=None,
-            num_attempts=1,
-            wall_clock_s=time_s,
-            samples_per_s=2000 / time_s,
-            tokens_per_s=None,
-            em=None,
-            f1=None,
-            peak_memory_bytes=None,
-        )
-        for index, time_s in enumerate(times)
-    )
-    return queries.Group(
-        key=f"{spec.run_id}{setting}",
-        setting=replace(base, **setting),
-        config={"learning_rate": 4e-5, "seed": 1},
-        software=({"torch": "2.13.0"},),
-        repeats=repeats,
-    )
-
+from tests.support.query_runs import PLAIN, group
 
 ONE = group(PLAIN, (100.0, 102.0, 98.0))
 TWO = group(replace(PLAIN, run_id="two", world_size=2, parallel="ddp"), (50.0, 51.0, 49.0))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from db import queries
 from db.queries import scaling
 from db.queries.scaling import fit_amdahl, student_quantile
-from tests.db.queries.test_comparison import group
-from tests.support.query_runs import PLAIN
+from tests.support.query_runs import PLAIN, group
 
 SIZES = (1, 2, 4, 8)
 

@@ -13,44 +13,9 @@ from elasticqa.checkpoint.retention import noted_best
 from elasticqa.config.train_config import Parallel
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import JournalError
+from tests.support.checkpoints import ALONE, flip, names, save, save_some
 from tests.support.engines import CONFIG, engine, losses
 from tests.support.ranks import run_on_ranks
-
-ALONE = Topology.from_env({})
-
-
-def save(topology: Topology, directory: Path, parallel: Parallel, step: int, keep: int = 2) -> tuple[Path, Manifest]:
-    """Train ``step`` steps and save."""
-    trained = engine(topology, parallel)
-    losses(trained, range(step))
-    return Checkpointer(directory, topology, keep).save(
-        step,
-        trained.model,
-        trained.optimizer,
-        {"updater": trained.updater.state_dict()},
-        progress={"step": step, "last_losses": [0.5]},
-        config=CONFIG.to_dict(),
-    )
-
-
-def save_some(directory: Path, *steps: int, keep: int = 9) -> Checkpointer:
-    """Save an untrained model under each step and return the checkpointer."""
-    untrained = engine(ALONE, "none")
-    checkpointer = Checkpointer(directory, ALONE, keep)
-    for step in steps:
-        checkpointer.save(step, untrained.model, untrained.optimizer, {}, progress={}, config={})
-    return checkpointer
-
-
-def flip(path: Path) -> None:
-    """Change one bit of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
 
 
 def go_on(topology: Topology, directory: Path, parallel: Parallel, steps: range) -> tuple[int, list[float]]:

@@ -11,7 +11,7 @@ from elasticqa.checkpoint.export import save_pretrained
 from elasticqa.config.train_config import Parallel, TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import CheckpointError
-from elasticqa.models.parallelize import wrap
+from elasticqa.models.parallelize import parallelize
 from elasticqa.models.question_answering import QuestionAnswerer, load_model
 from tests.support.ranks import run_on_ranks
 
@@ -22,7 +22,7 @@ def export(topology: Topology, source: Path, target: Path, parallel: Parallel, *
     """Add 1 to each weight of a wrapped model and export it; return what was raised."""
     config = TrainConfig(model=str(source), activation_checkpointing=has_checkpoints, max_length=160)
     bare, spec = load_model(source, config)
-    model = wrap(QuestionAnswerer(bare, spec), parallel, topology, "fp32")
+    model = parallelize(QuestionAnswerer(bare, spec), parallel, topology, "fp32")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1.0)

@@ -19,7 +19,7 @@ from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.checkpoint.manifest import Manifest
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import CheckpointError, RunGoneError
-from tests.elasticqa.checkpoint.test_checkpointer import ALONE, names, save, save_some
+from tests.support.checkpoints import ALONE, names, save, save_some
 from tests.support.engines import engine, losses
 from tests.support.paths import REPOSITORY
 from tests.support.ranks import run_on_ranks
@@ -141,7 +141,8 @@ import sys, threading
 from pathlib import Path
 from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.checkpoint.manifest import Manifest
-from tests.elasticqa.checkpoint.test_checkpointer import ALONE, engine, save_some
+from tests.support.checkpoints import ALONE, save_some
+from tests.support.engines import engine
 directory = Path(sys.argv[1])
 save_some(directory, 1)
 untrained = engine(ALONE, "none")

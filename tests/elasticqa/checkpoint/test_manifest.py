@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticqa.checkpoint.manifest import checkpoint_directories, read_manifest
-from tests.elasticqa.checkpoint.test_checkpointer import ALONE, flip, names, save, save_some
+from tests.support.checkpoints import ALONE, flip, names, save, save_some
 from tests.support.engines import CONFIG
 
 

@@ -7,30 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticqa.checkpoint.manifest import (
-    Manifest,
     checkpoint_directories,
-    directory_name,
     has_all_bytes,
     read_manifest,
     step_of,
-    write_manifest,
 )
-from elasticqa.checkpoint.retention import SET_ASIDE, note_best, noted_best, prune, put_in_place, set_aside
+from elasticqa.checkpoint.retention import SET_ASIDE, note_best, noted_best, prune, set_aside
 from elasticqa.errors import CheckpointError
-
-
-def commit(directory: Path, step: int) -> Path:
-    """Write a small whole checkpoint as the ranks do."""
-    temporary, final = directory / ".partial", directory / directory_name(step)
-    temporary.mkdir(parents=True)
-    (temporary / "__0_0.distcp").write_bytes(b"x" * 100)
-    write_manifest(temporary, Manifest(step, {}, {}))
-    put_in_place(temporary, final)
-    return final
-
-
-def tear(path: Path) -> None:
-    (path / "__0_0.distcp").write_bytes(b"x" * 50)
+from tests.support.checkpoints import commit, tear
 
 
 def whole_steps(directory: Path) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 from elasticqa.checkpoint.retention import note_best, set_aside
 from elasticqa.cli.checkpoints import main
-from tests.elasticqa.checkpoint.test_retention import commit, tear
+from tests.support.checkpoints import commit, tear
 from tests.support.paths import REPOSITORY
 
 

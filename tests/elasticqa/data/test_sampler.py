@@ -7,28 +7,28 @@ from hypothesis import strategies as st
 from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.micro_batch import pack
-from elasticqa.data.sampler import StepPlanner, epoch_order, shares
-from tests.elasticqa.models.test_question_answering import random_features
+from elasticqa.data.sampler import Sampler, epoch_order, shares
+from tests.support.models import random_features
 
 
-def planners(num_features: int, world_size: int, *, batch: int = 7, micro: int = 3) -> list[StepPlanner]:
+def samplers(num_features: int, world_size: int, *, batch: int = 7, micro: int = 3) -> list[Sampler]:
     plan = batch_plan(TrainConfig(global_batch_size=batch, epochs=2), num_features, world_size)
     lengths = np.random.default_rng(1).integers(1, 100, num_features)
     return [
-        StepPlanner(plan, lengths, seed=3, rank=rank, world_size=world_size, micro_batch_size=micro)
+        Sampler(plan, lengths, seed=3, rank=rank, world_size=world_size, micro_batch_size=micro)
         for rank in range(world_size)
     ]
 
 
 @given(num_features=st.integers(7, 60), world_size=st.integers(1, 6))
 def test_epoch_is_fed_exactly_once_in_the_same_steps_at_any_world_size(num_features: int, world_size: int) -> None:
-    alone = planners(num_features, 1)[0]
-    ranks = planners(num_features, world_size)
+    alone = samplers(num_features, 1)[0]
+    ranks = samplers(num_features, world_size)
     steps_per_epoch = -(-num_features // 7)
     for epoch in range(2):
         seen: list[int] = []
         for step in range(epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch):
-            fed = [int(i) for rank in ranks for part in rank.step_plan(step).micro_batches for i in part]
+            fed = [int(i) for rank in ranks for part in rank.step_batch(step).micro_batches for i in part]
             assert sorted(fed) == sorted(alone.global_batch(step)[1].tolist())
             seen += fed
         assert sorted(seen) == list(range(num_features))
@@ -36,9 +36,9 @@ def test_epoch_is_fed_exactly_once_in_the_same_steps_at_any_world_size(num_featu
 
 @given(num_features=st.integers(7, 60), world_size=st.integers(1, 6), micro=st.integers(1, 8))
 def test_ranks_run_equally_many_micro_batches_within_the_limit(num_features: int, world_size: int, micro: int) -> None:
-    ranks = planners(num_features, world_size, micro=micro)
+    ranks = samplers(num_features, world_size, micro=micro)
     for step in range(-(-num_features // 7)):
-        parts = [rank.step_plan(step).micro_batches for rank in ranks]
+        parts = [rank.step_batch(step).micro_batches for rank in ranks]
         assert len({len(part) for part in parts}) == 1
         assert all(len(indices) <= micro for part in parts for indices in part)
 

@@ -6,23 +6,9 @@ from typing import Any
 import pytest
 
 from elasticqa.elastic.compatibility import complaint_of
+from tests.support.nodes import node
 
 HOME = Path("/home/elasticqa")
-
-
-def node(number: int, **changes: Any) -> dict[str, Any]:
-    """Return the facts of a node that fits, but for the changes."""
-    return {
-        "number": number,
-        "host": f"node{number + 1}",
-        "finds_first": True,
-        "own_addresses": [f"10.0.0.{number + 1}"],
-        "chooses_interface": False,
-        "versions": {"python": "3.11.7", "torch": "2.13.0"},
-        "refusal": None,
-        "sees_home": True,
-        **changes,
-    }
 
 
 def test_nodes_that_are_alike_are_no_complaint() -> None:

@@ -10,7 +10,7 @@ import pytest
 from elasticqa.elastic import preflight
 from elasticqa.elastic.preflight import Place, attend, join, mark_path
 from elasticqa.errors import ConfigError
-from tests.elasticqa.elastic.test_compatibility import node
+from tests.support.nodes import node
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
 from elasticqa.models.acceleration import Acceleration, accelerate, check_equal, compile_layers
-from tests.elasticqa.models.test_question_answering import tiny
+from tests.support.models import tiny
 from tests.support.paths import REPOSITORY
 from tests.support.ranks import run_on_ranks
 

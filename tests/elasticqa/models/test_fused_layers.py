@@ -5,7 +5,7 @@ import torch
 
 from elasticqa.models.fused_layers import fuse
 from elasticqa.models.question_answering import PACKABLE
-from tests.elasticqa.models.test_question_answering import tiny
+from tests.support.models import tiny
 
 
 @pytest.mark.parametrize("is_sharded", [False, True])

@@ -12,10 +12,10 @@ from elasticqa.data.micro_batch import pack
 from elasticqa.distributed.shards import local_part
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
-from elasticqa.models.parallelize import free_gathered, local_parameter_bytes, set_gradient_sync, wrap
+from elasticqa.models.parallelize import free_gathered, local_parameter_bytes, parallelize, set_gradient_sync
 from elasticqa.models.question_answering import encoder_layers, feature_losses, recompute_layers
-from tests.elasticqa.models.test_question_answering import tiny
 from tests.support.engines import FEATURES, engine, losses
+from tests.support.models import tiny
 from tests.support.ranks import run_on_ranks
 
 ALONE = Topology.from_env({})
@@ -62,8 +62,8 @@ def test_replicated_rank_holds_everything() -> None:
 
 def test_one_process_gets_the_bare_model() -> None:
     model = nn.Linear(1, 1)
-    assert wrap(model, "none", ALONE, "fp32") is model
-    assert wrap(model, "ddp", ALONE, "fp32") is model
+    assert parallelize(model, "none", ALONE, "fp32") is model
+    assert parallelize(model, "ddp", ALONE, "fp32") is model
 
 
 def test_layers_are_the_longest_list() -> None:
@@ -77,7 +77,7 @@ def test_layers_are_the_longest_list() -> None:
 def gradients_of_two_passes(topology: Topology) -> list[float]:
     """Return the gradient of a weight after a pass without exchange and after one with."""
     torch.manual_seed(0)
-    model = wrap(nn.Linear(1, 1, bias=False), "ddp", topology, "fp32")
+    model = parallelize(nn.Linear(1, 1, bias=False), "ddp", topology, "fp32")
     gradients = []
     for is_last in (False, True):
         set_gradient_sync(model, is_last)
@@ -93,7 +93,7 @@ def test_gradients_are_exchanged_in_the_last_micro_batch_only() -> None:
 
 def outputs_around_an_unseen_update(topology: Topology) -> list[float]:
     """Return the sums of a model's logits, which keeps gathered weights, before and after its shards were changed."""
-    model = wrap(tiny("bert", "packed"), "fsdp", topology, "fp32", is_resharded=False).eval()
+    model = parallelize(tiny("bert", "packed"), "fsdp", topology, "fp32", is_resharded=False).eval()
     shards = [local_part(parameter) for parameter in model.parameters()]
     batch = pack(FEATURES, np.arange(2))
     sums = []
@@ -125,7 +125,7 @@ def checkpointed_gradients(topology: Topology, parallel: Parallel, attention: st
                 module.p = 0.3
         if is_on:
             recompute_layers(bare)
-        wrapped = wrap(model, parallel, topology, "fp32").train()
+        wrapped = parallelize(model, parallel, topology, "fp32").train()
         runs = 0
 
         def count(*_: object) -> None:

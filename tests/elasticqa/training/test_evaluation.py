@@ -12,7 +12,7 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.micro_batch import MicroBatch
 from elasticqa.data.task import load_task
 from elasticqa.distributed.topology import Topology
-from elasticqa.models.parallelize import wrap
+from elasticqa.models.parallelize import parallelize
 from elasticqa.models.question_answering import QuestionAnswerer, load_model
 from elasticqa.training.evaluation import Evaluator
 from tests.support.ranks import run_on_ranks
@@ -37,7 +37,7 @@ def evaluate(topology: Topology, home: Path, config: TrainConfig) -> tuple[Any, 
     answerer = QuestionAnswerer(*load_model(config.model, config))
     passes: list[int] = []
     answerer.register_forward_pre_hook(lambda _, inputs: passes.append(len(inputs[0].fed_ids())))
-    found = evaluator(topology, home, config)(wrap(answerer, config.parallel, topology, "fp32"), 5)
+    found = evaluator(topology, home, config)(parallelize(answerer, config.parallel, topology, "fp32"), 5)
     return found and (found.em, found.f1, found.num_examples, found.num_features, found.predictions), passes
 
 

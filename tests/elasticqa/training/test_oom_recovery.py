@@ -8,17 +8,17 @@ from torch import Tensor, nn
 
 from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.data.micro_batch import MicroBatch
-from elasticqa.data.sampler import Extent, StepPlanner
+from elasticqa.data.sampler import MicroBatchShape, Sampler
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 from elasticqa.training.oom_recovery import MemoryGuard
-from tests.elasticqa.training.test_trainer import trainer
 from tests.support.engines import BATCH, FEATURES, engine
 from tests.support.ranks import run_on_ranks
+from tests.support.trainers import trainer
 from tests.support.training import fed, journal
 
 ALONE = Topology.from_env({})
-LARGE, SMALL = Extent(4, 100, 160), Extent(2, 90, 80)
+LARGE, SMALL = MicroBatchShape(4, 100, 160), MicroBatchShape(2, 90, 80)
 
 
 def no_memory() -> int:
@@ -31,7 +31,7 @@ def test_what_has_fitted_is_known_and_what_is_larger_is_not() -> None:
     assert guard.attempt(lambda: 7, LARGE) == 7
     assert guard.knows(SMALL)
     assert guard.knows(LARGE)
-    assert not guard.knows(Extent(1, 101, 101))
+    assert not guard.knows(MicroBatchShape(1, 101, 101))
 
 
 def test_what_has_no_memory_is_named_and_stays_unknown() -> None:
@@ -82,9 +82,9 @@ def test_step_that_does_not_fit_leaves_weights_and_no_gradients() -> None:
     limit(made.model, int(FEATURES.lengths.max()))
     before = [parameter.detach().clone() for parameter in made.model.parameters()]
     plan = BatchPlan(len(FEATURES), BATCH, 3, 9)
-    planner = StepPlanner(plan, FEATURES.lengths, seed=1, rank=0, world_size=1, micro_batch_size=BATCH)
+    sampler = Sampler(plan, FEATURES.lengths, seed=1, rank=0, world_size=1, micro_batch_size=BATCH)
     with pytest.raises(DoesNotFitError):
-        made.run(planner.step_plan(0), 1e-2, wants_stop=False)
+        made.run(sampler.step_batch(0), 1e-2, wants_stop=False)
     for parameter, other in zip(made.model.parameters(), before, strict=True):
         assert torch.equal(parameter, other)
         assert parameter.grad is None

@@ -9,8 +9,8 @@ from torch import nn
 from elasticqa.config.train_config import Parallel, TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.training.optimizer import INITIAL_LOSS_SCALE, Updater, build_optimizer, learning_rate_at
-from tests.elasticqa.models.test_question_answering import tiny
 from tests.support.engines import engine, losses
+from tests.support.models import tiny
 from tests.support.ranks import run_on_ranks
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.models.question_answering import QuestionAnswerer, load_model
 from elasticqa.training.evaluation import Evaluator
 from elasticqa.training.prediction import Predictor
-from tests.elasticqa.training.test_resume import make_run
+from tests.support.begun_runs import make_run
 from tests.support.squad_samples import CONTEXT, QUESTIONS, document, write
 
 QUESTION = "How long is the Oder?"

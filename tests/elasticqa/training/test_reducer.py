@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from elasticqa.distributed.topology import Topology
-from elasticqa.training.reducer import GradientExchange
+from elasticqa.training.reducer import GradientReducer
 from tests.support.ranks import run_on_ranks
 
 WIDTH = 8
@@ -37,7 +37,7 @@ def gradients(model: nn.Module) -> Gradients:
 def gradients_of_ranks(topology: Topology, bucket_bytes: int) -> list[Gradients]:
     """Return gradients without exchange, with it, and without it again."""
     model = model_of()
-    exchange = GradientExchange(list(model.parameters()), bucket_bytes=bucket_bytes)
+    exchange = GradientReducer(list(model.parameters()), bucket_bytes=bucket_bytes)
     results = []
     for is_exchanged in (False, True, True, False):
         model.zero_grad()
@@ -88,7 +88,7 @@ def gradient_sent_before_an_error(topology: Topology) -> tuple[int, float]:
     """Return how many exchanges are left after an error in the pass, and the gradient that was sent before it."""
     last = nn.Linear(1, 1, bias=False)
     first = nn.Linear(1, 1)
-    exchange = GradientExchange([*first.parameters(), *last.parameters()], bucket_bytes=1)
+    exchange = GradientReducer([*first.parameters(), *last.parameters()], bucket_bytes=1)
     value = torch.full((1, 1), 1.0 + topology.rank)
     with pytest.raises(torch.OutOfMemoryError), exchange.during_backward():
         last(_Fails.apply(first(value)) * 0 + value).sum().backward()  # type: ignore[no-untyped-call]
@@ -103,7 +103,7 @@ def test_error_in_the_pass_leaves_no_exchange_under_way() -> None:
 
 def failing_backward(topology: Topology) -> bool:
     model = model_of()
-    exchange = GradientExchange(list(model.parameters()))
+    exchange = GradientReducer(list(model.parameters()))
     with pytest.raises(ZeroDivisionError), exchange.during_backward():
         raise ZeroDivisionError
     loss_of(model, topology.rank).backward()

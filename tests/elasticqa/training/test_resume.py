@@ -1,6 +1,5 @@
 """Which run a start goes on with."""
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,28 +14,10 @@ from elasticqa.errors import ConfigError
 from elasticqa.run.journal_reader import first_line, is_finished, last_end
 from elasticqa.run.lock import hold
 from elasticqa.training.resume import choose_run
-from tests.elasticqa.checkpoint.test_retention import commit
+from tests.support.begun_runs import CONFIG, SETUP, chosen, make_run
+from tests.support.checkpoints import commit
 
-CONFIG = TrainConfig(seed=3)
 END = {"kind": "end", "status": "finished", "reason": "trained to the last step"}
-
-
-def make_run(runs: Path, run_id: str, *lines: dict[str, Any], attempt: int = 1, **changes: Any) -> Path:
-    """Write a run whose journal has a first line and the lines given."""
-    first = {"kind": "attempt", "run_id": run_id, "provenance": "measured", "config": CONFIG.to_dict(), **changes}
-    folder = runs / run_id / "journal"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(line) + "\n" for line in (first, *lines))
-    (folder / f"attempt-{attempt:04d}-node-00000.jsonl").write_text(text, encoding="utf-8")
-    return runs / run_id
-
-
-def chosen(runs: Path, resume: str = "auto", run_id: str | None = None, **changes: Any) -> tuple[str, bool]:
-    """Return the directory's name and whether it is new."""
-    config = TrainConfig(**{**CONFIG.to_dict(), "resume": resume, **changes})
-    choice = choose_run(config, runs, {} if run_id is None else {RUN_ID_VARIABLE: run_id})
-    assert choice.run_id == choice.directory.name
-    return choice.run_id, choice.is_new
 
 
 def test_first_run_is_new_and_nothing_is_created(tmp_path: Path) -> None:
@@ -231,13 +212,6 @@ def test_hold_lets_go_when_the_block_ends(tmp_path: Path) -> None:
             with hold(tmp_path) as is_mine_too:
                 assert not is_mine_too
     assert [path.name for path in tmp_path.iterdir()] == ["active.lock"]
-
-
-SETUP = {
-    "kind": "setup",
-    "dataset": {"name": "demo", "digest": "aaaa"},
-    "model": {"name": "/models/small", "digest": "mmmm"},
-}
 
 
 def with_checkpoint(directory: Path, *steps: int) -> Path:

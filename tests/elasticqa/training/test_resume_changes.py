@@ -11,7 +11,7 @@ from elasticqa.config.train_config import MANNER_FIELDS
 from elasticqa.errors import ConfigError
 from elasticqa.run.journal_reader import first_line
 from elasticqa.training.resume import changed_since, choose_run, fixed_by
-from tests.elasticqa.training.test_resume import CONFIG, SETUP, chosen, make_run
+from tests.support.begun_runs import CONFIG, SETUP, chosen, make_run
 
 
 @pytest.mark.parametrize(

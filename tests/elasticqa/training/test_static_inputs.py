@@ -6,8 +6,8 @@ import torch
 
 from elasticqa.data.micro_batch import pack
 from elasticqa.models.question_answering import feature_losses
-from elasticqa.training.static_inputs import BatchSize, StaticBatch, fed_ids, fill, token_quantum
-from tests.elasticqa.models.test_question_answering import random_features, tiny
+from elasticqa.training.static_inputs import StaticInputs, StaticShape, fed_ids, fill, token_quantum
+from tests.support.models import random_features, tiny
 
 FEATURES = random_features((12, 3, 40, 7, 22, 64, 5, 1))
 CPU = torch.device("cpu")
@@ -18,9 +18,9 @@ CPU = torch.device("cpu")
     [((0, 1, 2), 64), ((5,), 64), ((7,), 256), ((), 128), ((0, 1, 2, 3, 4, 5, 6, 7), 154)],
 )
 def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tuple[int, ...], num_tokens: int) -> None:
-    size = BatchSize.of(num_tokens, 8, 64)
+    size = StaticShape.of(num_tokens, 8, 64)
     chosen = np.array(indices, dtype=np.int64)
-    static = StaticBatch(size, CPU)
+    static = StaticInputs(size, CPU)
     content = fill(FEATURES, chosen, size, 11)
     assert fed_ids(content, size) == list(indices)
     static.load(content, wants_stop=True)
@@ -39,8 +39,8 @@ def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tu
 
 
 def test_buffer_takes_the_next_batch_in_place() -> None:
-    size = BatchSize.of(128, 4, 64)
-    static = StaticBatch(size, CPU)
+    size = StaticShape.of(128, 4, 64)
+    static = StaticInputs(size, CPU)
     static.load(fill(FEATURES, np.array([0, 1]), size, 2), wants_stop=False)
     batch, _, _ = static.views()
     static.load(fill(FEATURES, np.array([2]), size, 1), wants_stop=False)

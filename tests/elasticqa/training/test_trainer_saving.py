@@ -14,8 +14,8 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import CheckpointError
 from elasticqa.run.metrics import Evaluation
 from elasticqa.training.trainer import Trainer
-from tests.elasticqa.training.test_trainer import ALONE, evaluation, lines, request, trainer
 from tests.support.ranks import run_on_ranks
+from tests.support.trainers import ALONE, evaluation, lines, request, trainer
 
 
 def test_checkpoint_that_cannot_be_written_ends_the_run_as_soon_as_it_is_known(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from elasticqa.cli.doctor.cluster import MARKER, check_cluster
 from elasticqa.cli.doctor.command import main
 from elasticqa.cli.doctor.finding import Finding
-from tests.elasticqa.cli.doctor.test_node_findings import MEASURED, told
+from tests.support.nodes import MEASURED, told
 
 ANSWERS = "; ".join(f"echo '{MARKER}{json.dumps(message)}'" for message in (told(0), told(1), MEASURED))
 WRITES = 'for mark; do :; done; touch "$ELASTICQA_HOME/slurm/$mark-0" "$ELASTICQA_HOME/slurm/$mark-1"'

@@ -7,21 +7,7 @@ import pytest
 
 from elasticqa.cli.doctor.finding import Finding
 from elasticqa.cli.doctor.node_findings import check_clocks, findings_of
-from tests.elasticqa.elastic.test_compatibility import node
-
-MEASURED = {
-    "kind": "measured",
-    "clock_offsets_s": [0.0, 0.25],
-    "backend": "gloo",
-    "num_bytes": 1 << 24,
-    "bytes_per_s": 5e8,
-    "interface": "eth0",
-    "interface_bytes": 2e8,
-}
-
-
-def told(number: int, **changes: Any) -> dict[str, Any]:
-    return {"kind": "node", "num_gpus": 2, **node(number), **changes}
+from tests.support.nodes import MEASURED, node, told
 
 
 def found(home: Path, *messages: dict[str, Any], num_gpus: int = 0, writers: tuple[int, ...] = (0, 1)) -> list[Finding]:

@@ -1,0 +1,87 @@
+"""A trainer of a few steps whose parts are real and whose evaluation is not."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from elasticqa.checkpoint.checkpointer import Checkpointer
+from elasticqa.config.batch_plan import batch_plan
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.data.sampler import Sampler
+from elasticqa.distributed.topology import Topology
+from elasticqa.elastic.signals import StopRequest
+from elasticqa.profiling.step_profiler import NoProfiler
+from elasticqa.run.journal import FedLog, Journal
+from elasticqa.run.metrics import Evaluation
+from elasticqa.run.recorder import Recorder
+from elasticqa.training.trainer import Trainer
+from tests.support.engines import BATCH, FEATURES, engine
+from tests.support.training import journal
+
+ALONE = Topology.from_env({})
+
+
+def evaluation(step: int) -> Evaluation:
+    return Evaluation(
+        step=step,
+        split="dev",
+        em=1.0,
+        f1=float(50 - step),
+        loss=None,
+        num_examples=1,
+        num_features=1,
+        eval_time_s=0.1,
+        predictions=None,
+    )
+
+
+def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trainer:
+    """Return a trainer of 3 steps an epoch whose evaluation leaves the model in evaluation mode, as the real one."""
+    config = TrainConfig(
+        **{"global_batch_size": BATCH, "epochs": 3, "learning_rate": 1e-2, "eval_before": True, **changes}
+    )
+    plan = batch_plan(config, len(FEATURES), topology.world_size)
+
+    def evaluate(model: nn.Module, step: int) -> Evaluation | None:
+        model.eval()
+        return evaluation(step) if topology.is_main else None
+
+    return Trainer(
+        config=config,
+        topology=topology,
+        plan=plan,
+        sampler=Sampler(
+            plan,
+            FEATURES.lengths,
+            seed=config.seed,
+            rank=topology.rank,
+            world_size=topology.world_size,
+            micro_batch_size=2,
+        ),
+        engine=engine(topology, "ddp"),
+        recorder=Recorder(
+            config,
+            plan,
+            journal=Journal(directory, 1, 0) if topology.is_main else None,
+            tensorboard=None,
+            fed_log=FedLog(directory, 1, topology.rank),
+            is_main=topology.is_main,
+        ),
+        checkpointer=Checkpointer(directory / "checkpoints", topology, keep=9),
+        evaluate=evaluate,
+        profiler=NoProfiler(),
+        stop=StopRequest(),
+    )
+
+
+def lines(directory: Path, made: Trainer) -> dict[str, list[dict[str, Any]]]:
+    made.recorder.flush()
+    return journal(directory)
+
+
+def request(made: Trainer, at: int) -> None:
+    """Ask to stop during the step numbered ``at`` from 0."""
+    if made.step == at:
+        made.stop.received = signal.SIGUSR1
