@@ -1,8 +1,9 @@
-"""What a training run is asked to do: one frozen config, and the plan of its batches."""
+"""The config of a training run: each option with its type, default, range, help and whether it may change on resume."""
 
 import math
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from dataclasses import Field, asdict, dataclass, fields, replace
+from enum import Enum, auto
+from typing import Annotated, Any, Literal
 
 from elasticqa.errors import ConfigError
 
@@ -10,39 +11,38 @@ Parallel = Literal["none", "ddp", "fsdp"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 Attention = Literal["auto", "packed", "sdpa", "padded"]
 
-HARMLESS_FIELDS = frozenset(
-    {
-        "name",
-        "resume",
-        "log_every_s",
-        "checkpoint_every_steps",
-        "keep_checkpoints",
-        "eval_every_steps",
-        "profile",
-        "compile",
-        "cuda_graphs",
-        "kernels",
-        "reshard",
-    }
-)
-"""Fields that may change on resume: they do not alter what is learned from which features."""
+_LARGEST_INTEGER = 2**31 - 1
+_MAX_PATH_PART_BYTES = 255
+"""No file system has a longer name, and asking for one is an error of its own kind."""
 
-MANNER_FIELDS = frozenset(
-    {"recipe", "parallel", "precision", "attention", "activation_checkpointing", "micro_batch_size"}
-)
-"""Fields that may change where the run to go on with is named: they alter how the same is computed, and how fast.
 
-A start that names no run begins one of its own instead, so that two strategies are compared and not mixed.
-"""
+@dataclass(frozen=True)
+class Range:
+    """Smallest and largest value of an option; without ``most``, the largest 32-bit integer or any finite float."""
+
+    least: float
+    most: float | None = None
+
+
+class OnResume(Enum):
+    """When an option may change on resume; without a mark, never."""
+
+    MAY_CHANGE = auto()
+    """It does not affect what the model learns from which features."""
+    MAY_CHANGE_IF_NAMED = auto()
+    """It affects how the same result is computed, and how fast, so the run must be named: `--resume`, ELASTICQA_RUN_ID.
+
+    A start that names no run begins a new one: two strategies are compared, not mixed in one run.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Every intention of a run with its default and help; facts (world size, device, run id) are not in it."""
+    """All that the user asks of a run; facts (world size, device, run id) are not in it."""
 
-    recipe: str = "demo"
+    recipe: Annotated[str, OnResume.MAY_CHANGE_IF_NAMED] = "demo"
     """Named set of defaults that the other options change."""
-    name: str | None = None
+    name: Annotated[str | None, OnResume.MAY_CHANGE] = None
     """Name of the run on the pages; free text."""
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Hub name or local directory of an encoder with a fast tokenizer."""
@@ -51,72 +51,72 @@ class TrainConfig:
     eval_file: str | None = None
     """SQuAD file to evaluate on instead of the data set's own development split."""
     strict: bool = False
-    """Refuse a data set with an answer that is not at its place in the context, instead of skipping it."""
-    max_train_features: int | None = None
+    """Refuse a data set with an answer that is not at its offset in the context, instead of skipping the question."""
+    max_train_features: Annotated[int | None, Range(1)] = None
     """Train on the first N features only."""
-    max_eval_examples: int | None = None
+    max_eval_examples: Annotated[int | None, Range(1)] = None
     """Evaluate on the first N questions only."""
-    parallel: Parallel = "ddp"
+    parallel: Annotated[Parallel, OnResume.MAY_CHANGE_IF_NAMED] = "ddp"
     """How ranks share the model: `none` (one process), `ddp`, or `fsdp`."""
-    precision: Precision = "auto"
-    """`auto`: bf16 where the device has it, else fp16; fp32 on a CPU."""
-    attention: Attention = "auto"
-    """`packed` removes padding (BERT family); `sdpa` too, without the flash kernel; `auto` packs where it can."""
-    compile: bool | None = None
-    """Compile the encoder's layers; unset: where it pays (flash or CUDA graphs, no kernels of ours, 500 steps)."""
-    cuda_graphs: bool | None = None
-    """Replay whole steps as CUDA graphs; unset: on a GPU, unless padded (FSDP only with `reshard` off)."""
-    kernels: bool | None = None
-    """Compute layers and update by kernels of ours, which need no compiling; unset: with CUDA graphs."""
-    reshard: bool | None = None
-    """FSDP: free gathered weights until the backward pass; unset: not where they take under a tenth of a GPU."""
-    activation_checkpointing: bool = False
+    precision: Annotated[Precision, OnResume.MAY_CHANGE_IF_NAMED] = "auto"
+    """`auto`: bf16 if the GPU supports it, else fp16; fp32 on a CPU."""
+    attention: Annotated[Attention, OnResume.MAY_CHANGE_IF_NAMED] = "auto"
+    """`packed`: no padding (BERT family); `sdpa`: the same, without flash kernel; `auto`: packed if possible."""
+    compile: Annotated[bool | None, OnResume.MAY_CHANGE] = None
+    """Compile the encoder's layers; default: on from 500 steps if `kernels` is off and flash or CUDA graphs are on."""
+    cuda_graphs: Annotated[bool | None, OnResume.MAY_CHANGE] = None
+    """Replay each step as a CUDA graph; default: on for a GPU, unless padded or FSDP with `reshard` on."""
+    kernels: Annotated[bool | None, OnResume.MAY_CHANGE] = None
+    """Use our Triton kernels for layers and optimizer; default: on with CUDA graphs, if the GPU supports them."""
+    reshard: Annotated[bool | None, OnResume.MAY_CHANGE] = None
+    """FSDP: free gathered weights until the backward pass; default: on if they exceed 10% of GPU memory."""
+    activation_checkpointing: Annotated[bool, OnResume.MAY_CHANGE_IF_NAMED] = False
     """Recompute each layer in the backward pass: less memory, about a third more work."""
-    epochs: int = 1
+    epochs: Annotated[int, Range(1)] = 1
     """Passes over the training features."""
-    max_steps: int | None = None
-    """Stop after N optimizer steps, whatever the epochs."""
-    global_batch_size: int | None = 24
-    """Features per optimizer step over all ranks; `None`: micro_batch_size on each rank of the run's first start."""
-    micro_batch_size: int = 24
-    """At most so many features per rank and forward pass."""
-    max_length: int = 384
+    max_steps: Annotated[int | None, Range(1)] = None
+    """Stop after N optimizer steps, even if epochs remain."""
+    global_batch_size: Annotated[int | None, Range(1)] = 24
+    """Features per optimizer step over all ranks; `None`: micro_batch_size times the ranks of the run's first start."""
+    micro_batch_size: Annotated[int, Range(1), OnResume.MAY_CHANGE_IF_NAMED] = 24
+    """Largest number of features per rank and forward pass."""
+    max_length: Annotated[int, Range(16)] = 384
     """Tokens of a window: question, context and special tokens."""
-    doc_stride: int = 128
+    doc_stride: Annotated[int, Range(1)] = 128
     """Tokens by which two windows of a context overlap."""
-    max_answer_length: int = 30
+    max_answer_length: Annotated[int, Range(1)] = 30
     """Tokens of the longest answer that is considered."""
-    learning_rate: float = 3e-5
-    """Peak of the learning rate."""
-    weight_decay: float = 0.01
+    learning_rate: Annotated[float, Range(0.0)] = 3e-5
+    """Peak learning rate."""
+    weight_decay: Annotated[float, Range(0.0)] = 0.01
     """AdamW decay of matrices; biases and LayerNorm weights are not decayed."""
-    warmup_ratio: float = 0.1
+    warmup_ratio: Annotated[float, Range(0.0, 1.0)] = 0.1
     """Share of the steps over which the learning rate rises; then it falls linearly to 0."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: Annotated[float, Range(1e-12)] = 1.0
     """Gradients are clipped to this global norm."""
-    dropout: float | None = None
-    """Dropout probability everywhere in the model; unset keeps the model's own."""
-    seed: int = 42
-    """Of the data order, the new head and dropout."""
+    dropout: Annotated[float | None, Range(0.0, 0.99)] = None
+    """Dropout probability everywhere in the model; default: the model's own."""
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 42
+    """Seed of the data order, the new head and dropout."""
     eval_before: bool = False
-    """Evaluate before the first step as well."""
-    eval_every_steps: int | None = None
+    """Also evaluate before the first step."""
+    eval_every_steps: Annotated[int | None, Range(1), OnResume.MAY_CHANGE] = None
     """Evaluate every N steps; always at the end."""
-    checkpoint_every_steps: int = 500
+    checkpoint_every_steps: Annotated[int, Range(1), OnResume.MAY_CHANGE] = 500
     """Save a checkpoint every N steps; always at the end and when asked to stop."""
-    keep_checkpoints: int = 2
-    """The newest N checkpoints are kept."""
-    profile: bool = False
+    keep_checkpoints: Annotated[int, Range(1), OnResume.MAY_CHANGE] = 2
+    """Keep the newest N checkpoints."""
+    profile: Annotated[bool, OnResume.MAY_CHANGE] = False
     """Trace ten steps after a warm-up with torch.profiler, on rank 0."""
-    resume: str = "auto"
-    """`auto`: go on with the newest unfinished run of this config; `none`: start anew; or a run or a checkpoint."""
-    log_every_s: float = 5.0
+    resume: Annotated[str, OnResume.MAY_CHANGE] = "auto"
+    """`auto`: resume the newest unfinished run of this config; `none`: start a new run; or a run or a checkpoint."""
+    log_every_s: Annotated[float, Range(0.0), OnResume.MAY_CHANGE] = 5.0
     """Seconds between two progress lines."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
         for field in fields(self):
-            _check(field.name, getattr(self, field.name))
+            _check(field, getattr(self, field.name))
         if self.doc_stride >= self.max_length:
             raise ConfigError(
                 f"doc_stride={self.doc_stride} must be smaller than max_length={self.max_length}: "
@@ -156,13 +156,18 @@ class TrainConfig:
         return size
 
     def differences(
-        self, recorded: dict[str, Any], may_change: frozenset[str] = HARMLESS_FIELDS
+        self, recorded: dict[str, Any], may_change: frozenset[str] | None = None
     ) -> dict[str, tuple[Any, Any]]:
         """Return the fields that differ from a recorded config and may not change, each as (recorded, asked).
+
+        Args:
+            recorded: config of an earlier attempt.
+            may_change: fields to leave out; None for `CHANGEABLE_FIELDS`.
 
         >>> TrainConfig().differences(TrainConfig(seed=1, name="x").to_dict())
         {'seed': (1, 42)}
         """
+        may_change = CHANGEABLE_FIELDS if may_change is None else may_change
         return {
             field.name: (recorded.get(field.name), getattr(self, field.name))
             for field in fields(self)
@@ -170,53 +175,39 @@ class TrainConfig:
         }
 
 
-_LEAST: dict[str, float] = {
-    "max_train_features": 1,
-    "max_eval_examples": 1,
-    "epochs": 1,
-    "max_steps": 1,
-    "global_batch_size": 1,
-    "micro_batch_size": 1,
-    "max_length": 16,
-    "doc_stride": 1,
-    "max_answer_length": 1,
-    "learning_rate": 0.0,
-    "weight_decay": 0.0,
-    "warmup_ratio": 0.0,
-    "max_grad_norm": 1e-12,
-    "dropout": 0.0,
-    "seed": 0,
-    "eval_every_steps": 1,
-    "checkpoint_every_steps": 1,
-    "keep_checkpoints": 1,
-    "log_every_s": 0.0,
-}
+def _marks(field: Field[Any]) -> tuple[Any, ...]:
+    return getattr(field.type, "__metadata__", ())
 
 
-_MOST: dict[str, float] = {"warmup_ratio": 1.0, "dropout": 0.99, "seed": 2**63 - 1}
-_MOST_OF_OTHERS = 2**31 - 1
-
-_MOST_PATH_PART_BYTES = 255
-"""No file system has a longer name, and asking for one is an error of its own kind."""
+def _fields_marked(mark: OnResume) -> frozenset[str]:
+    return frozenset(field.name for field in fields(TrainConfig) if mark in _marks(field))
 
 
-def _check(field: str, value: object) -> None:
-    """Refuse a number outside its range, and a path that cannot exist."""
-    if isinstance(value, str) and any(len(part.encode()) > _MOST_PATH_PART_BYTES for part in value.split("/")):
-        raise ConfigError(f"{field} has a part of over {_MOST_PATH_PART_BYTES} bytes; {_flag(field)} sets it")
-    if field not in _LEAST or not isinstance(value, int | float):
+CHANGEABLE_FIELDS = _fields_marked(OnResume.MAY_CHANGE)
+CHANGEABLE_FIELDS_OF_NAMED_RUN = CHANGEABLE_FIELDS | _fields_marked(OnResume.MAY_CHANGE_IF_NAMED)
+
+
+def _check(field: Field[Any], value: object) -> None:
+    """Refuse a number outside its range, and a path that cannot exist.
+
+    Raises:
+        ConfigError: the value is refused.
+    """
+    way_out = f"--{field.name.replace('_', '-')} sets it"
+    if isinstance(value, str) and any(len(part.encode()) > _MAX_PATH_PART_BYTES for part in value.split("/")):
+        raise ConfigError(f"{field.name} has a part of over {_MAX_PATH_PART_BYTES} bytes; {way_out}")
+    bounds = next((mark for mark in _marks(field) if isinstance(mark, Range)), None)
+    if bounds is None or not isinstance(value, int | float):
         return
-    # Of whole numbers first: the conversion of a huge one to a float fails.
-    most = _MOST.get(field, _MOST_OF_OTHERS if isinstance(value, int) else math.inf)
+    most = bounds.most
+    if most is None:
+        most = _LARGEST_INTEGER if isinstance(value, int) else math.inf
+    # Integers first: math.isfinite fails for a huge one.
     if isinstance(value, int) and value > most:
-        raise ConfigError(f"{field} is too large: at most {most}; {_flag(field)} sets it")
+        raise ConfigError(f"{field.name} is too large: at most {most}; {way_out}")
     if not math.isfinite(value):
-        raise ConfigError(f"{field}={value} is not a finite number; {_flag(field)} sets it")
-    if value < _LEAST[field]:
-        raise ConfigError(f"{field}={value} is too small: at least {_LEAST[field]}; {_flag(field)} sets it")
+        raise ConfigError(f"{field.name}={value} is not a finite number; {way_out}")
+    if value < bounds.least:
+        raise ConfigError(f"{field.name}={value} is too small: at least {bounds.least}; {way_out}")
     if value > most:
-        raise ConfigError(f"{field}={value} is too large: at most {most}; {_flag(field)} sets it")
-
-
-def _flag(field: str) -> str:
-    return "--" + field.replace("_", "-")
+        raise ConfigError(f"{field.name}={value} is too large: at most {most}; {way_out}")

@@ -11,7 +11,7 @@ from typing import Any
 from db.storage.home import RUN_ID_PATTERN
 from elasticqa.checkpoint.manifest import read_manifest, step_of
 from elasticqa.config.environment import RUN_ID_VARIABLE
-from elasticqa.config.train_config import HARMLESS_FIELDS, MANNER_FIELDS, TrainConfig
+from elasticqa.config.train_config import CHANGEABLE_FIELDS, CHANGEABLE_FIELDS_OF_NAMED_RUN, TrainConfig
 from elasticqa.errors import CheckpointError, ConfigError, shown
 from elasticqa.run.home import find_run, new_run_id
 from elasticqa.run.journal_reader import (
@@ -143,7 +143,7 @@ def _has_gone_back(directory: Path, resume: str) -> bool:
 
 
 def _refuse_differences(config: TrainConfig, directory: Path, digests: Mapping[str, str]) -> None:
-    may_change = HARMLESS_FIELDS | MANNER_FIELDS
+    may_change = CHANGEABLE_FIELDS_OF_NAMED_RUN
     differences = _differences(config, directory, first_line(directory), digests, may_change)
     if differences:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
@@ -158,7 +158,7 @@ def _is_unfinished(config: TrainConfig, directory: Path, digests: Mapping[str, s
     if line is None or line.get("provenance") != "measured":
         return False
     # By its newest attempt, which may compute in another way than the first.
-    if _differences(config, directory, newest_line(directory), digests, HARMLESS_FIELDS) or is_finished(directory):
+    if _differences(config, directory, newest_line(directory), digests, CHANGEABLE_FIELDS) or is_finished(directory):
         return False
     try:
         with hold(directory) as is_mine:
@@ -206,7 +206,7 @@ def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[st
     now = config.to_dict()
     return {
         name: (recorded[name], now[name])
-        for name in sorted((HARMLESS_FIELDS | MANNER_FIELDS) - {"resume"})
+        for name in sorted(CHANGEABLE_FIELDS_OF_NAMED_RUN - {"resume"})
         if name in recorded and recorded[name] != now[name]
     }
 

@@ -11,7 +11,7 @@ from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.command_line import parse_config
 from elasticqa.config.recipes import RECIPES, recipe
 from elasticqa.errors import ConfigError
-from elasticqa.profiling.step_profiler import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, profile_plan
+from elasticqa.profiling.step_profiler import ACTIVE_STEPS, WAIT_STEPS, WARMUP_STEPS, profile_schedule
 from tests.support import training
 from tests.support.paths import REPOSITORY
 
@@ -62,7 +62,7 @@ def test_profile_recipe_leaves_as_many_steps_alone_as_the_profiler_takes() -> No
     assert squad.differences(profiled.to_dict()).keys() == {"recipe", "max_steps", "max_eval_examples"}
     assert (squad.profile, profiled.profile) == (False, True)
     plan = batch_plan(profiled, SQUAD_FEATURES, 1)
-    stretch = profile_plan(plan.num_steps)
+    stretch = profile_schedule(plan.num_steps)
     assert (stretch.wait, stretch.warmup, stretch.active) == (WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS)
     assert plan.num_steps == 2 * stretch.num_steps
 

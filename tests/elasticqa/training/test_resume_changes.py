@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elasticqa.config.environment import RUN_ID_VARIABLE
-from elasticqa.config.train_config import MANNER_FIELDS
+from elasticqa.config.train_config import CHANGEABLE_FIELDS, CHANGEABLE_FIELDS_OF_NAMED_RUN
 from elasticqa.errors import ConfigError
 from elasticqa.run.journal_reader import first_line
 from elasticqa.training.resume import changed_since, choose_run, fixed_by
@@ -57,7 +57,7 @@ def test_batch_that_follows_from_the_first_start_stays_with_another_micro_batch(
         chosen(tmp_path, resume="B", **choice)
 
 
-@pytest.mark.parametrize("field", sorted(MANNER_FIELDS))
+@pytest.mark.parametrize("field", sorted(CHANGEABLE_FIELDS_OF_NAMED_RUN - CHANGEABLE_FIELDS))
 def test_named_run_goes_on_in_another_manner_and_one_that_is_not_named_does_not(field: str, tmp_path: Path) -> None:
     other: Any = {
         "recipe": "squad",
