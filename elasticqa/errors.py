@@ -64,9 +64,10 @@ class DoesNotFitError(RuntimeError):
         what: does not fit where, without the way out.
     """
 
-    def __init__(self, num_features: int, num_tokens: int, device: object) -> None:
+    def __init__(self, micro_batch_size: int, num_tokens: int, device: object) -> None:
         self.what = (
-            f"a micro-batch of {num_features} features, {num_tokens} tokens, does not fit into the memory of {device}"
+            f"a micro-batch of {micro_batch_size} features, {num_tokens} tokens, "
+            f"does not fit into the memory of {device}"
         )
         super().__init__(
             f"{self.what}; use --activation-checkpointing, the component fsdp, a smaller --max-length or model"
@@ -77,12 +78,12 @@ class NoMemoryHereError(RuntimeError):
     """A micro-batch that this rank has no memory for while the others wait for it; the attempt cannot go on.
 
     Attributes:
-        num_features: of the micro-batch.
+        micro_batch_size: the number of its features.
         what: does not fit where, without the way out.
     """
 
-    def __init__(self, fits_not: DoesNotFitError, num_features: int) -> None:
-        self.num_features, self.what = num_features, fits_not.what
+    def __init__(self, fits_not: DoesNotFitError, micro_batch_size: int) -> None:
+        self.micro_batch_size, self.what = micro_batch_size, fits_not.what
         super().__init__(f"{self.what}; the next attempt computes in smaller ones")
 
 

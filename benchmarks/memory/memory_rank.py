@@ -18,15 +18,15 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from benchmarks.training.setting import MAX_LENGTH, Data, build_model, card, synchronize
 from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.data.sampler import Extent, StepPlan
+from elasticqa.data.sampler import MicroBatchShape, StepBatch
 from elasticqa.data.squad.features import Features
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 from elasticqa.models.attention import PACKED
 from elasticqa.models.parallelize import local_parameter_bytes
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer, recompute_layers
-from elasticqa.training.builder import build_engine
-from elasticqa.training.train_step import Engine
+from elasticqa.training.builder import build_train_step
+from elasticqa.training.train_step import TrainStep
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ def main() -> None:
         for batch in ask.batches:
             try:
                 for step in range(STEPS):
-                    engine.run(_plan(step, batch, longest, features, topology.world_size), 1e-5, wants_stop=False)
+                    engine.run(_step_batch(step, batch, longest, features, topology.world_size), 1e-5, wants_stop=False)
                 synchronize()
             except (torch.OutOfMemoryError, DoesNotFitError, NoMemoryHereError) as error:
                 print(error, flush=True)
@@ -127,7 +127,9 @@ def _leave_as_it_is(
     return done
 
 
-def _engine(ask: Ask, topology: Topology, features: Features, answerer: QuestionAnswerer, stack: ExitStack) -> Engine:
+def _engine(
+    ask: Ask, topology: Topology, features: Features, answerer: QuestionAnswerer, stack: ExitStack
+) -> TrainStep:
     most = max(ask.batches)
     config = TrainConfig(
         parallel=cast("Literal['ddp', 'fsdp']", ask.parallel),
@@ -142,20 +144,20 @@ def _engine(ask: Ask, topology: Topology, features: Features, answerer: Question
         reshard=ask.parallel == "fsdp" or None,
     )
     plan = batch_plan(config, len(features), topology.world_size)
-    return build_engine(config, topology, plan=plan, features=features, answerer=answerer, stack=stack)
+    return build_train_step(config, topology, plan=plan, features=features, answerer=answerer, stack=stack)
 
 
-def _plan(step: int, batch: int, index: int, features: Features, world_size: int) -> StepPlan:
+def _step_batch(step: int, batch: int, index: int, features: Features, world_size: int) -> StepBatch:
     """Return a step in which every rank feeds one feature so many times."""
     tokens = batch * int(features.lengths[index])
-    return StepPlan(
+    return StepBatch(
         step=step,
         epoch=0,
         micro_batches=[np.full(batch, index, dtype=np.int64)],
         num_features=batch * world_size,
         num_tokens=tokens * world_size,
         max_share_tokens=tokens,
-        largest=Extent(batch, tokens, tokens),
+        largest=MicroBatchShape(batch, tokens, tokens),
     )
 
 

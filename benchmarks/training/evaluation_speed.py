@@ -27,7 +27,7 @@ from elasticqa.data.squad.features import Windowing
 from elasticqa.data.squad.read import read_squad
 from elasticqa.distributed.topology import Topology, resolve_precision
 from elasticqa.models.attention import PACKED
-from elasticqa.models.parallelize import wrap
+from elasticqa.models.parallelize import parallelize
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer
 from elasticqa.training.evaluation import Evaluator, spans_of_share
 
@@ -62,7 +62,7 @@ def main() -> None:
             run_directory=Path(folder),
             attempt=1,
         )
-        model = wrap(QuestionAnswerer(bare, spec), "none", topology, precision)
+        model = parallelize(QuestionAnswerer(bare, spec), "none", topology, precision)
         times = measure(evaluator, model, given.repeats)
     measurement: dict[str, Any] = {
         "variant": "elasticqa",

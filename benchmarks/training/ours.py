@@ -16,16 +16,16 @@ from benchmarks.training.setting import MAX_LENGTH, build_model
 from benchmarks.training.variant import Worker
 from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.data.sampler import Sampler
 from elasticqa.data.squad.features import Features
 from elasticqa.distributed.topology import Topology
 from elasticqa.models.attention import PACKED, PACKED_SDPA
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer
 from elasticqa.training import garbage_collection
-from elasticqa.training.builder import build_engine
-from elasticqa.training.graph_step import CapturedEngine
+from elasticqa.training.builder import build_train_step
+from elasticqa.training.graph_step import CudaGraphTrainStep
 from elasticqa.training.optimizer import learning_rate_at
-from elasticqa.training.train_step import Engine
+from elasticqa.training.train_step import TrainStep
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "elasticqa": {},
@@ -115,11 +115,11 @@ class Loop:
         attention = PACKED_SDPA if config.attention == "sdpa" else PACKED
         bare = build_model(model, config.seed, attn_implementation=attention, **more)
         answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, config.attention))
-        self.engine: Engine = build_engine(
+        self.engine: TrainStep = build_train_step(
             config, topology, plan=self._plan, features=features, answerer=answerer, stack=stack
         )
         stack.callback(self.engine.close)
-        self._planner = StepPlanner(
+        self._sampler = Sampler(
             self._plan,
             features.lengths,
             seed=config.seed,
@@ -137,22 +137,22 @@ class Loop:
     def warm_up(self) -> None:
         """Take one step of each size that comes, so that those that count compile and capture nothing."""
         self.engine.prime(0)
-        if isinstance(self.engine, CapturedEngine):
+        if isinstance(self.engine, CudaGraphTrainStep):
             sizes = set()
             for step in range(min(HORIZON, self._num_full)):
-                plan = self._planner.step_plan(step)
-                if (size := self.engine.num_tokens(plan)) not in sizes:
-                    self.engine.run(plan, 0.0, wants_stop=False)
+                step_batch = self._sampler.step_batch(step)
+                if (size := self.engine.num_tokens(step_batch)) not in sizes:
+                    self.engine.run(step_batch, 0.0, wants_stop=False)
                     sizes.add(size)
         if self._is_ahead:
-            self.engine.look_ahead(self._planner)
+            self.engine.prefetch(self._sampler)
         garbage_collection.settle()
 
     def step(self) -> None:
         """Take one step; every rank must call this."""
-        plan: StepPlan = self._planner.step_plan(next(self._steps))
-        rate = learning_rate_at(plan.step, self._plan.num_steps, self._config)
-        output = self.engine.run(plan, rate, wants_stop=False)
+        step_batch = self._sampler.step_batch(next(self._steps))
+        rate = learning_rate_at(step_batch.step, self._plan.num_steps, self._config)
+        output = self.engine.run(step_batch, rate, wants_stop=False)
         self.data_time_s += output.data_time_s
         figures = output.figures
         if figures.device.type == "cpu":

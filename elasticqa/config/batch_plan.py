@@ -10,7 +10,7 @@ from elasticqa.errors import ConfigError
 class BatchPlan:
     """How steps follow from the config and the number of features; the world size does not enter."""
 
-    num_features: int
+    num_train_features: int
     global_batch_size: int
     steps_per_epoch: int
     num_steps: int
@@ -22,25 +22,25 @@ class BatchPlan:
     def samples_seen(self, step: int) -> int:
         """Return the features consumed by the first ``step`` steps."""
         epoch, within = self.position(step)
-        return epoch * self.num_features + min(within * self.global_batch_size, self.num_features)
+        return epoch * self.num_train_features + min(within * self.global_batch_size, self.num_train_features)
 
 
-def batch_plan(config: TrainConfig, num_features: int, world_size: int) -> BatchPlan:
+def batch_plan(config: TrainConfig, num_train_features: int, world_size: int) -> BatchPlan:
     """Return the plan of all steps; a global batch that is not fixed yet is that of a first start with this world.
 
     Raises:
         ConfigError: the global batch is smaller than the world, or there is nothing to train on.
 
-    >>> batch_plan(TrainConfig(global_batch_size=4, epochs=2), num_features=10, world_size=3).num_steps
+    >>> batch_plan(TrainConfig(global_batch_size=4, epochs=2), num_train_features=10, world_size=3).num_steps
     6
     """
     size = config.fixed(world_size).size_for(world_size)
-    if num_features == 0:
+    if num_train_features == 0:
         raise ConfigError(
             f"dataset={config.dataset!r} has 0 training features: at least one answer must be in its context"
         )
-    steps_per_epoch = -(-num_features // size)
+    steps_per_epoch = -(-num_train_features // size)
     num_steps = steps_per_epoch * config.epochs
     if config.max_steps is not None:
         num_steps = min(num_steps, config.max_steps)
-    return BatchPlan(num_features, size, steps_per_epoch, num_steps)
+    return BatchPlan(num_train_features, size, steps_per_epoch, num_steps)

@@ -1,4 +1,4 @@
-"""Batches made ahead of time: while the device computes a step, a thread packs the next ones."""
+"""Pack the batches of the next steps in a thread while the device computes the current one."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -6,56 +6,57 @@ from typing import Generic, TypeVar
 
 import torch
 
-from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.data.sampler import Sampler, StepBatch
 
 T = TypeVar("T")
 
 DEPTH = 2
-"""Steps made ahead: packing takes a tenth of a step, so that one would do if the host were never interrupted."""
+"""Steps to prefetch: packing takes a tenth of a step, so one is enough unless the host is interrupted."""
 
 
-class Ahead(Generic[T]):
-    """Gives each step its input, made in time if it follows somebody's plans, else when it is asked for.
+class Prefetcher(Generic[T]):
+    """Returns the input of each step: prefetched once started, otherwise made on demand.
 
-    What is made ahead is only ever used for the very plan it was made from, so that a run that stops, goes on from a
-    checkpoint or changes its micro-batches feeds what is due.
+    A prefetched input is used only for the exact `StepBatch` that it was made from. After a resume or a change of the
+    micro-batch size the input is made again.
     """
 
-    def __init__(self, make: Callable[[StepPlan], T]) -> None:
-        """Begin without a thread; ``make`` must not need the thread it runs in."""
+    def __init__(self, make: Callable[[StepBatch], T]) -> None:
+        """Create a prefetcher without a thread; ``make`` may be called from any thread."""
         self._make = make
-        self._planner: StepPlanner | None = None
+        self._sampler: Sampler | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._coming: dict[int, Future[tuple[StepPlan, T]]] = {}
+        self._pending: dict[int, Future[tuple[StepBatch, T]]] = {}
 
-    def follow(self, planner: StepPlanner, device: torch.device) -> None:
-        """Make inputs for the planner's steps ahead of time, with the GPU that they are for as the thread's own."""
-        self._planner = planner
-        self._thread = ThreadPoolExecutor(1, "ahead", initializer=torch.cuda.set_device, initargs=(device,))
+    def start(self, sampler: Sampler, device: torch.device) -> None:
+        """Start a thread that makes the inputs of the sampler's steps; ``device`` is its current CUDA device."""
+        self._sampler = sampler
+        self._thread = ThreadPoolExecutor(1, "prefetch", initializer=torch.cuda.set_device, initargs=(device,))
 
-    def take(self, plan: StepPlan) -> T:
-        """Return the input of a step; an error in making it is raised here."""
-        future = self._coming.pop(plan.step, None)
-        made = None if future is None else future.result()
-        self._look_ahead(plan.step + 1)
-        if made is not None and made[0].is_same(plan):
-            return made[1]
-        return self._make(plan)
+    def take(self, step_batch: StepBatch) -> T:
+        """Return the input of a step and prefetch the next ones; re-raises an error of ``make``."""
+        future = self._pending.pop(step_batch.step, None)
+        prefetched = None if future is None else future.result()
+        self._submit(step_batch.step + 1)
+        if prefetched is not None and prefetched[0].is_same(step_batch):
+            return prefetched[1]
+        return self._make(step_batch)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
         self._thread = None
-        self._coming.clear()
+        self._pending.clear()
 
-    def _look_ahead(self, first: int) -> None:
-        if self._thread is None or self._planner is None:
+    def _submit(self, first: int) -> None:
+        if self._thread is None or self._sampler is None:
             return
-        steps = range(first, min(first + DEPTH, self._planner.num_steps))
-        self._coming = {step: self._coming.get(step) or self._thread.submit(self._made, step) for step in steps}
+        steps = range(first, min(first + DEPTH, self._sampler.num_steps))
+        self._pending = {
+            step: self._pending.get(step) or self._thread.submit(self._prefetch, self._sampler, step) for step in steps
+        }
 
-    def _made(self, step: int) -> tuple[StepPlan, T]:
-        assert self._planner is not None
-        plan = self._planner.step_plan(step)
-        return plan, self._make(plan)
+    def _prefetch(self, sampler: Sampler, step: int) -> tuple[StepBatch, T]:
+        step_batch = sampler.step_batch(step)
+        return step_batch, self._make(step_batch)

@@ -1,7 +1,7 @@
-"""From a step's number to the features that a rank feeds: pure functions of (seed, epoch, step, world size).
+"""Which features each rank feeds in each step: pure functions of (seed, epoch, step, world size).
 
-The global batch is the step. Which features it holds does not depend on the world size; who computes which share
-does. Every rank works the plan out for itself, so nothing is sent between ranks.
+One step consumes one global batch. Its features do not depend on the world size; only the split over ranks does. Every
+rank computes the split itself, so ranks exchange nothing.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ from elasticqa.data.micro_batch import Indices
 
 
 @lru_cache(maxsize=2)
-def epoch_order(seed: int, epoch: int, num_features: int) -> Indices:
-    """Return the order in which an epoch visits the features, a permutation of ``range(num_features)``, read-only.
+def epoch_order(seed: int, epoch: int, num_train_features: int) -> Indices:
+    """Return the order of an epoch: a read-only permutation of the indices of all training features.
 
-    Philox is counter-based and its stream is fixed by NumPy's compatibility promise for bit generators. The last two
-    are kept: at the end of an epoch, steps are planned ahead into the next.
+    NumPy's compatibility policy fixes the stream of Philox. The cache holds two epochs, since at the end of one the
+    prefetcher already reads the next.
     """
     bits = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
-    order = np.argsort(bits.random(num_features), kind="stable")
+    order = np.argsort(bits.random(num_train_features), kind="stable")
     order.flags.writeable = False
     return order
 
 
 def shares(lengths: Sequence[int] | NDArray[np.integer], world_size: int) -> list[list[int]]:
-    """Return for each rank the positions in the batch that it computes, balanced by tokens.
+    """Return for each rank its positions in the global batch, balanced by tokens.
 
-    Longest first, each to the rank with the fewest tokens so far (Graham 1969, LPT: at most 4/3 of the optimum).
-    Within a share positions go from long to short. Shares need not be equal in count and may be empty.
+    The longest remaining feature is assigned to the rank with the fewest tokens so far (Graham 1969, LPT: at most 4/3
+    of the optimum). Within a share, lengths descend. Shares may differ in count and may be empty.
 
     >>> shares([5, 1, 4, 4, 2], 2)
     [[0, 4, 1], [2, 3]]
@@ -47,34 +47,41 @@ def shares(lengths: Sequence[int] | NDArray[np.integer], world_size: int) -> lis
 
 
 @dataclass(frozen=True)
-class Extent:
-    """What the memory for a micro-batch follows from.
+class MicroBatchShape:
+    """Sizes that determine how much memory a micro-batch needs.
 
     Attributes:
-        num_features: B.
-        num_tokens: T.
-        num_places: tokens once all features are padded to the longest.
+        micro_batch_size: number of features.
+        num_tokens: without padding.
+        num_padded_tokens: with every feature padded to the longest.
     """
 
-    num_features: int
+    micro_batch_size: int
     num_tokens: int
-    num_places: int
+    num_padded_tokens: int
 
-    def union(self, other: "Extent") -> "Extent":
-        """Return the smallest extent that covers both."""
-        return Extent(*map(max, astuple(self), astuple(other)))
+    def union(self, other: "MicroBatchShape") -> "MicroBatchShape":
+        """Return the larger of both in each size."""
+        return MicroBatchShape(*map(max, astuple(self), astuple(other)))
 
-    def covers(self, other: "Extent") -> bool:
-        """Whether the other needs no more memory."""
+    def covers(self, other: "MicroBatchShape") -> bool:
+        """Whether the other is no larger in any size."""
         return self.union(other) == self
 
 
 @dataclass(frozen=True)
-class StepPlan:
-    """What one rank feeds in one step.
+class StepBatch:
+    """The features that one rank feeds in one step.
 
-    ``micro_batches`` holds feature indices. All ranks have equally many micro-batches (FSDP gathers parameters
-    in each); one that has nothing to compute in a micro-batch has an empty array there.
+    Attributes:
+        step: numbered from 0.
+        epoch: numbered from 0.
+        micro_batches: feature indices. All ranks have the same number of micro-batches, since FSDP gathers parameters
+            in each; an array may be empty.
+        num_features: of the global batch.
+        num_tokens: of the global batch.
+        max_share_tokens: of the rank with the most tokens.
+        largest: covers every micro-batch of every rank, so all ranks agree on whether the step fits into memory.
     """
 
     step: int
@@ -83,11 +90,9 @@ class StepPlan:
     num_features: int
     num_tokens: int
     max_share_tokens: int
-    """Tokens of the largest share: over the mean it is the imbalance that all ranks wait for."""
-    largest: Extent
-    """Covers every micro-batch of every rank, so that all ranks judge alike whether the step will fit."""
+    largest: MicroBatchShape
 
-    def is_same(self, other: "StepPlan") -> bool:
+    def is_same(self, other: "StepBatch") -> bool:
         """Whether the other feeds the same features in the same micro-batches."""
         return (
             self.step == other.step
@@ -96,8 +101,8 @@ class StepPlan:
         )
 
 
-class StepPlanner:
-    """Plans of all steps for one rank; other threads may ask it too."""
+class Sampler:
+    """Computes the batch of any step for one rank; thread-safe."""
 
     def __init__(
         self,
@@ -118,47 +123,47 @@ class StepPlanner:
 
     @property
     def num_steps(self) -> int:
-        """Steps of the run."""
+        """Number of steps of the run."""
         return self._plan.num_steps
 
     def global_batch(self, step: int) -> tuple[int, Indices]:
-        """Return the epoch of the step numbered from 0 and the features of its global batch."""
+        """Return the epoch and the feature indices of a step's global batch; steps are numbered from 0."""
         epoch, within = self._plan.position(step)
-        order = epoch_order(self._seed, epoch, self._plan.num_features)
+        order = epoch_order(self._seed, epoch, self._plan.num_train_features)
         size = self._plan.global_batch_size
         return epoch, order[within * size : (within + 1) * size]
 
-    def step_plan(self, step: int) -> StepPlan:
-        """Return what this rank feeds in the step numbered from 0."""
+    def step_batch(self, step: int) -> StepBatch:
+        """Return what this rank feeds in a step, numbered from 0."""
         epoch, batch = self.global_batch(step)
         lengths = self._lengths[batch]
         parts = shares(lengths, self._world_size)
-        num_micro = max(-(-len(part) // self._micro_batch_size) for part in parts)
+        num_micro_batches = max(-(-len(part) // self._micro_batch_size) for part in parts)
         mine = batch[np.asarray(parts[self._rank], dtype=np.int64)]
-        return StepPlan(
+        return StepBatch(
             step=step,
             epoch=epoch,
-            micro_batches=list(np.array_split(mine, num_micro)),
+            micro_batches=list(np.array_split(mine, num_micro_batches)),
             num_features=len(batch),
             num_tokens=int(lengths.sum()),
             max_share_tokens=max(int(lengths[part].sum()) for part in parts),
-            largest=_largest(lengths, parts, num_micro),
+            largest=_largest(lengths, parts, num_micro_batches),
         )
 
-    def halve(self, plan: StepPlan) -> int:
-        """Compute from now on in micro-batches half as large as the plan's largest, and return how large they may be.
+    def halve_micro_batches(self, step_batch: StepBatch) -> int:
+        """Limit micro-batches to half the size of this step's largest, and return the new limit.
 
-        Every rank must call this; the features of a step stay what they are.
+        Every rank must call this. The features of a step do not change.
         """
-        self._micro_batch_size = -(-plan.largest.num_features // 2)
+        self._micro_batch_size = -(-step_batch.largest.micro_batch_size // 2)
         return self._micro_batch_size
 
 
-def _largest(lengths: NDArray[np.integer], parts: list[list[int]], num_micro: int) -> Extent:
-    """Return what covers all micro-batches: of each share the first has the most features, and the longest."""
-    extent = Extent(0, 0, 0)
+def _largest(lengths: NDArray[np.integer], parts: list[list[int]], num_micro_batches: int) -> MicroBatchShape:
+    """Return the shape that covers all micro-batches: the first of a share has the most and the longest features."""
+    shape = MicroBatchShape(0, 0, 0)
     for part in parts:
-        first = lengths[part[: -(-len(part) // num_micro)]]
+        first = lengths[part[: -(-len(part) // num_micro_batches)]]
         longest = int(first[0]) if len(first) else 0
-        extent = extent.union(Extent(len(first), int(first.sum()), len(first) * longest))
-    return extent
+        shape = shape.union(MicroBatchShape(len(first), int(first.sum()), len(first) * longest))
+    return shape

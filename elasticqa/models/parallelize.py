@@ -18,7 +18,7 @@ DTYPES: dict[Precision, torch.dtype] = {
 }
 
 
-def wrap(
+def parallelize(
     model: nn.Module, parallel: Parallel, topology: Topology, precision: Precision, *, is_resharded: bool = True
 ) -> nn.Module:
     """Return the model on its device, replicated or sharded; every rank must call this.

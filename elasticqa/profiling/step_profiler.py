@@ -28,7 +28,7 @@ class ProfileError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class ProfilePlan:
+class ProfileSchedule:
     """How many steps are left alone, run under a profiler that keeps nothing, and are kept; once, in this order."""
 
     wait: int
@@ -49,7 +49,7 @@ class ProfilePlan:
         return ProfilerAction.RECORD if step < self.num_steps - 1 else ProfilerAction.RECORD_AND_SAVE
 
 
-def profile_plan(num_steps: int, step: int = 0) -> ProfilePlan:
+def profile_schedule(num_steps: int, step: int = 0) -> ProfileSchedule:
     """Return wait=2, warmup=100, active=10 for a run, or what keeps to the same active steps from ``step`` on.
 
     An attempt that begins too late for these takes a warm-up of 10. Where the steps left are not enough, warm-up
@@ -60,11 +60,11 @@ def profile_plan(num_steps: int, step: int = 0) -> ProfilePlan:
         num_steps: of the run.
         step: optimizer steps done before.
 
-    >>> profile_plan(500), profile_plan(500, 60), profile_plan(500, 200)
-    (ProfilePlan(wait=2, warmup=100, active=10), ProfilePlan(wait=2, warmup=40, active=10), ProfilePlan(wait=2, \
+    >>> profile_schedule(500), profile_schedule(500, 60), profile_schedule(500, 200)
+    (ProfileSchedule(wait=2, warmup=100, active=10), ProfileSchedule(wait=2, warmup=40, active=10), ProfileSchedule(wait=2, \
 warmup=10, active=10))
-    >>> profile_plan(40), profile_plan(6)
-    (ProfilePlan(wait=2, warmup=28, active=10), ProfilePlan(wait=2, warmup=1, active=3))
+    >>> profile_schedule(40), profile_schedule(6)
+    (ProfileSchedule(wait=2, warmup=28, active=10), ProfileSchedule(wait=2, warmup=1, active=3))
 
     Raises:
         ValueError: no step is left.
@@ -76,7 +76,7 @@ warmup=10, active=10))
     before = left - active
     wanted = max(LEAST_WARMUP_STEPS, WARMUP_STEPS - step)
     warmup = min(wanted, max(before - WAIT_STEPS, min(before, 1)))
-    return ProfilePlan(min(WAIT_STEPS, before - warmup), warmup, active)
+    return ProfileSchedule(min(WAIT_STEPS, before - warmup), warmup, active)
 
 
 class StepProfiler:
@@ -97,7 +97,7 @@ class StepProfiler:
             num_steps: of the run.
             device_type: ``cuda`` or ``cpu``.
         """
-        self.plan = profile_plan(num_steps, step)
+        self.plan = profile_schedule(num_steps, step)
         self._step = step
         self._rank = rank
         self._run_dir = run_dir

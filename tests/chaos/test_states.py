@@ -38,7 +38,7 @@ from elasticqa.checkpoint.retention import note_best, noted_best, prune, put_bac
 from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.environment import RUN_ID_VARIABLE
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.data.sampler import StepPlanner
+from elasticqa.data.sampler import Sampler
 from elasticqa.errors import CheckpointError, ConfigError
 from elasticqa.run.journal import Journal, claim_attempt
 from elasticqa.run.journal_reader import is_finished
@@ -58,8 +58,8 @@ def fed_by_all(step: int, world_size: int) -> list[int]:
     """Return what the ranks feed in the step numbered from 0, sorted, as each of them plans it for itself."""
     fed: list[int] = []
     for rank in range(world_size):
-        planner = StepPlanner(PLAN, LENGTHS, seed=1, rank=rank, world_size=world_size, micro_batch_size=2)
-        fed += [int(index) for part in planner.step_plan(step).micro_batches for index in part]
+        sampler = Sampler(PLAN, LENGTHS, seed=1, rank=rank, world_size=world_size, micro_batch_size=2)
+        fed += [int(index) for part in sampler.step_batch(step).micro_batches for index in part]
     return sorted(fed)
 
 

@@ -1,4 +1,4 @@
-"""Inputs made ahead of time are those of the plan that asks for them, or they are not used."""
+"""A prefetched input is used only for the step batch that it was made from."""
 
 import threading
 from collections.abc import Iterator
@@ -9,114 +9,111 @@ import pytest
 import torch
 
 from elasticqa.config.batch_plan import BatchPlan
-from elasticqa.data.prefetcher import DEPTH, Ahead
-from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.data.prefetcher import DEPTH, Prefetcher
+from elasticqa.data.sampler import Sampler, StepBatch
 
 LENGTHS = np.arange(1, 12)
 STEPS = 6
-"""Two epochs of 3 steps, the last of which has 3 features."""
+"""Two epochs of 3 steps; the last step of each has 3 features."""
 
 
-def planner() -> StepPlanner:
-    plan = BatchPlan(num_features=11, global_batch_size=4, steps_per_epoch=3, num_steps=STEPS)
-    return StepPlanner(plan, LENGTHS, seed=1, rank=0, world_size=1, micro_batch_size=4)
+def new_sampler() -> Sampler:
+    plan = BatchPlan(num_train_features=11, global_batch_size=4, steps_per_epoch=3, num_steps=STEPS)
+    return Sampler(plan, LENGTHS, seed=1, rank=0, world_size=1, micro_batch_size=4)
 
 
-def features_of(plan: StepPlan) -> list[list[int]]:
-    return [indices.tolist() for indices in plan.micro_batches]
+def features_of(step_batch: StepBatch) -> list[list[int]]:
+    return [indices.tolist() for indices in step_batch.micro_batches]
 
 
-class Made:
-    """Makes inputs and notes which thread made those of a step."""
+class Maker:
+    """Makes inputs and records which threads made those of each step."""
 
     def __init__(self) -> None:
-        self.by: dict[int, list[str]] = {}
+        self.threads: dict[int, list[str]] = {}
         self.is_made = {step: threading.Event() for step in range(STEPS + DEPTH)}
 
-    def __call__(self, plan: StepPlan) -> list[list[int]]:
-        self.by.setdefault(plan.step, []).append(threading.current_thread().name)
-        self.is_made[plan.step].set()
-        return features_of(plan)
+    def __call__(self, step_batch: StepBatch) -> list[list[int]]:
+        self.threads.setdefault(step_batch.step, []).append(threading.current_thread().name)
+        self.is_made[step_batch.step].set()
+        return features_of(step_batch)
 
-    def is_by_thread(self, step: int) -> list[bool]:
-        return [name != threading.current_thread().name for name in self.by[step]]
+    def is_prefetched(self, step: int) -> list[bool]:
+        return [name != threading.current_thread().name for name in self.threads[step]]
+
+
+@pytest.fixture(autouse=True)
+def _without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
 
 
 @contextmanager
-def following(made: Made, source: StepPlanner, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ahead[list[list[int]]]]:
-    # The thread's device is chosen through CUDA, which is not everywhere.
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    ahead = Ahead(made)
-    ahead.follow(source, torch.device("cpu"))
+def started(maker: Maker, sampler: Sampler) -> Iterator[Prefetcher[list[list[int]]]]:
+    prefetcher = Prefetcher(maker)
+    prefetcher.start(sampler, torch.device("cpu"))
     try:
-        yield ahead
+        yield prefetcher
     finally:
-        ahead.close()
+        prefetcher.close()
 
 
-def test_every_step_gets_its_own_input_made_once_and_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, source = Made(), planner()
-    with following(made, source, monkeypatch) as ahead:
+def test_each_input_after_the_first_is_prefetched_once() -> None:
+    maker, sampler = Maker(), new_sampler()
+    with started(maker, sampler) as prefetcher:
         for step in range(STEPS):
-            plan = source.step_plan(step)
-            assert ahead.take(plan) == features_of(plan)
-    assert made.is_by_thread(0) == [False]
-    assert [made.is_by_thread(step) for step in range(1, STEPS)] == [[True]] * (STEPS - 1)
-    assert set(made.by) == set(range(STEPS))
+            step_batch = sampler.step_batch(step)
+            assert prefetcher.take(step_batch) == features_of(step_batch)
+    assert maker.is_prefetched(0) == [False]
+    assert [maker.is_prefetched(step) for step in range(1, STEPS)] == [[True]] * (STEPS - 1)
+    assert set(maker.threads) == set(range(STEPS))
 
 
-def test_nothing_is_made_further_ahead_than_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, source = Made(), planner()
-    with following(made, source, monkeypatch) as ahead:
-        ahead.take(source.step_plan(0))
-        assert made.is_made[DEPTH].wait(60)
-    assert set(made.by) == set(range(DEPTH + 1))
+def test_no_more_steps_are_prefetched_than_the_depth() -> None:
+    maker, sampler = Maker(), new_sampler()
+    with started(maker, sampler) as prefetcher:
+        prefetcher.take(sampler.step_batch(0))
+        assert maker.is_made[DEPTH].wait(60)
+    assert set(maker.threads) == set(range(DEPTH + 1))
 
 
-def test_step_that_was_not_expected_is_made_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, source = Made(), planner()
-    with following(made, source, monkeypatch) as ahead:
-        ahead.take(source.step_plan(0))
-        plan = source.step_plan(4)
-        assert ahead.take(plan) == features_of(plan)
-        assert made.is_by_thread(4) == [False]
-        plan = source.step_plan(1)
-        assert ahead.take(plan) == features_of(plan)
+def test_input_of_an_unexpected_step_is_made_on_demand() -> None:
+    maker, sampler = Maker(), new_sampler()
+    with started(maker, sampler) as prefetcher:
+        prefetcher.take(sampler.step_batch(0))
+        assert prefetcher.take(sampler.step_batch(4)) == features_of(sampler.step_batch(4))
+        assert maker.is_prefetched(4) == [False]
+        assert prefetcher.take(sampler.step_batch(1)) == features_of(sampler.step_batch(1))
 
 
-def test_input_of_other_micro_batches_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, source = Made(), planner()
-    with following(made, source, monkeypatch) as ahead:
-        ahead.take(source.step_plan(0))
-        assert made.is_made[1].wait(60)
-        assert source.halve(source.step_plan(0)) == 2
-        plan = source.step_plan(1)
-        assert len(plan.micro_batches) == 2
-        assert ahead.take(plan) == features_of(plan)
-    assert made.is_by_thread(1) == [True, False]
+def test_prefetched_input_is_made_again_after_micro_batches_are_halved() -> None:
+    maker, sampler = Maker(), new_sampler()
+    with started(maker, sampler) as prefetcher:
+        prefetcher.take(sampler.step_batch(0))
+        assert maker.is_made[1].wait(60)
+        assert sampler.halve_micro_batches(sampler.step_batch(0)) == 2
+        step_batch = sampler.step_batch(1)
+        assert len(step_batch.micro_batches) == 2
+        assert prefetcher.take(step_batch) == features_of(step_batch)
+    assert maker.is_prefetched(1) == [True, False]
 
 
-def test_error_of_the_thread_is_raised_where_the_input_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = planner()
+def test_error_of_the_thread_is_raised_by_take() -> None:
+    class BrokenMaker(Maker):
+        def __call__(self, step_batch: StepBatch) -> list[list[int]]:
+            if step_batch.step == 1:
+                raise ValueError("feature 7 is broken")
+            return super().__call__(step_batch)
 
-    def fail(plan: StepPlan) -> int:
-        if plan.step == 1:
-            raise ValueError("feature 7 is broken")
-        return plan.step
-
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    ahead = Ahead(fail)
-    ahead.follow(source, torch.device("cpu"))
-    assert ahead.take(source.step_plan(0)) == 0
-    with pytest.raises(ValueError, match="feature 7 is broken"):
-        ahead.take(source.step_plan(1))
-    ahead.close()
+    sampler = new_sampler()
+    with started(BrokenMaker(), sampler) as prefetcher:
+        prefetcher.take(sampler.step_batch(0))
+        with pytest.raises(ValueError, match="feature 7 is broken"):
+            prefetcher.take(sampler.step_batch(1))
 
 
-def test_without_a_planner_there_is_no_thread() -> None:
-    made, source = Made(), planner()
-    ahead = Ahead(made)
+def test_prefetcher_that_is_not_started_makes_every_input_on_demand() -> None:
+    maker, sampler = Maker(), new_sampler()
+    prefetcher = Prefetcher(maker)
     for step in range(STEPS):
-        ahead.take(source.step_plan(step))
-    ahead.close()
-    assert [made.is_by_thread(step) for step in range(STEPS)] == [[False]] * STEPS
+        prefetcher.take(sampler.step_batch(step))
+    assert [maker.is_prefetched(step) for step in range(STEPS)] == [[False]] * STEPS

@@ -1,4 +1,4 @@
-"""What a step feeds is a function of (seed, epoch, step); the world size only shares it out."""
+"""The features of a step depend on (seed, epoch, step); the world size only splits them over ranks."""
 
 import numpy as np
 from hypothesis import given
@@ -21,7 +21,7 @@ def samplers(num_features: int, world_size: int, *, batch: int = 7, micro: int =
 
 
 @given(num_features=st.integers(7, 60), world_size=st.integers(1, 6))
-def test_epoch_is_fed_exactly_once_in_the_same_steps_at_any_world_size(num_features: int, world_size: int) -> None:
+def test_each_step_feeds_the_same_features_once_at_any_world_size(num_features: int, world_size: int) -> None:
     alone = samplers(num_features, 1)[0]
     ranks = samplers(num_features, world_size)
     steps_per_epoch = -(-num_features // 7)
@@ -35,7 +35,9 @@ def test_epoch_is_fed_exactly_once_in_the_same_steps_at_any_world_size(num_featu
 
 
 @given(num_features=st.integers(7, 60), world_size=st.integers(1, 6), micro=st.integers(1, 8))
-def test_ranks_run_equally_many_micro_batches_within_the_limit(num_features: int, world_size: int, micro: int) -> None:
+def test_ranks_run_equally_many_micro_batches_within_the_limit(
+    num_features: int, world_size: int, micro: int
+) -> None:
     ranks = samplers(num_features, world_size, micro=micro)
     for step in range(-(-num_features // 7)):
         parts = [rank.step_batch(step).micro_batches for rank in ranks]
@@ -51,14 +53,14 @@ def test_shares_hold_every_position_once_and_are_balanced(lengths: list[int], wo
     assert max(tokens) - min(tokens) <= max(lengths)
 
 
-def test_epochs_and_seeds_have_their_own_order() -> None:
+def test_epoch_order_differs_between_epochs_and_seeds() -> None:
     orders = {tuple(epoch_order(seed, epoch, 50).tolist()) for seed in range(3) for epoch in range(3)}
     assert len(orders) == 9
     assert epoch_order(1, 0, 5).tolist() == epoch_order(1, 0, 5).tolist()
 
 
-def test_order_of_an_epoch_is_fixed_for_ever() -> None:
-    # A resumed run of an older version must go on in the order that it began with.
+def test_epoch_order_equals_that_of_earlier_versions() -> None:
+    # A run resumed from a checkpoint of an earlier version must keep its order.
     assert epoch_order(42, 0, 8).tolist() == [0, 1, 4, 2, 6, 5, 7, 3]
 
 
@@ -73,5 +75,5 @@ def test_pack_lays_features_end_to_end() -> None:
     assert batch.input_ids[batch.pad_index][batch.mask].tolist() == batch.input_ids.tolist()
     assert batch.input_ids[batch.pad_index].flatten()[batch.unpad_index].tolist() == batch.input_ids.tolist()
     assert batch.fed_ids() == [2, 0]
-    # A GPU adds the gradients of all places of the padded batch, one after the other where they have one address.
+    # Padding that points to the same token would serialize the gradient additions of a GPU.
     assert batch.pad_index.flatten().bincount().max() <= 2

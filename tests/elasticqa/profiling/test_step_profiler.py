@@ -15,9 +15,9 @@ from elasticqa.profiling.step_profiler import (
     WAIT_STEPS,
     NoProfiler,
     ProfileError,
-    ProfilePlan,
+    ProfileSchedule,
     StepProfiler,
-    profile_plan,
+    profile_schedule,
 )
 from elasticqa.profiling.trace.scan import scan
 from elasticqa.profiling.trace.summary import TraceSummary, summarize
@@ -59,12 +59,12 @@ def _profiler(run_dir: Path, num_steps: int, step: int = 0, device_type: str = "
     ],
 )
 def test_profile_plan_shrinks_warmup_then_active_then_wait(num_steps: int, plan: tuple[int, int, int]) -> None:
-    assert profile_plan(num_steps) == ProfilePlan(*plan)
+    assert profile_schedule(num_steps) == ProfileSchedule(*plan)
 
 
 @given(st.integers(1, 300))
 def test_profile_plan_fits_and_keeps_a_step(num_steps: int) -> None:
-    plan = profile_plan(num_steps)
+    plan = profile_schedule(num_steps)
     assert plan.num_steps == min(num_steps, 112)
     assert plan.active >= 1
     assert plan.warmup >= (num_steps > 1)
@@ -75,7 +75,7 @@ def test_profile_plan_of_a_later_attempt_keeps_to_the_steps_that_are_traced(
     num_steps: int, data: st.DataObject
 ) -> None:
     step = data.draw(st.integers(0, num_steps - 1))
-    whole, plan = profile_plan(num_steps), profile_plan(num_steps, step)
+    whole, plan = profile_schedule(num_steps), profile_schedule(num_steps, step)
     active = range(step + plan.wait + plan.warmup, step + plan.num_steps)
     assert active.stop <= num_steps
     first = whole.wait + whole.warmup
@@ -88,12 +88,12 @@ def test_profile_plan_of_a_later_attempt_keeps_to_the_steps_that_are_traced(
 
 def test_profile_plan_without_steps_is_refused() -> None:
     with pytest.raises(ValueError, match="num_steps=0 leaves nothing"):
-        profile_plan(0)
+        profile_schedule(0)
 
 
 @given(st.integers(1, 130))
 def test_profile_plan_action_runs_each_stretch_once(num_steps: int) -> None:
-    plan = profile_plan(num_steps)
+    plan = profile_schedule(num_steps)
     actions = [plan.action(step) for step in range(plan.num_steps + 5)]
     assert actions == [
         *[ProfilerAction.NONE] * plan.wait,
@@ -193,7 +193,7 @@ def _traced(tmp_path: Path, device: str) -> tuple[Path, Any]:
     job = _Job(device)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     job.step()
-    with profile(activities=activities, schedule=ProfilePlan(0, 1, 3).action, acc_events=True) as profiler:
+    with profile(activities=activities, schedule=ProfileSchedule(0, 1, 3).action, acc_events=True) as profiler:
         for _ in range(4):
             job.step()
             profiler.step()
