@@ -1,4 +1,4 @@
-"""How steps follow from the config and the number of features."""
+"""The batch plan: steps and epochs of a run."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from elasticqa.errors import ConfigError
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How steps follow from the config and the number of features; the world size does not enter."""
+    """Steps of a run, from its config and the number of features; independent of the world size."""
 
     num_train_features: int
     global_batch_size: int
@@ -16,7 +16,7 @@ class BatchPlan:
     num_steps: int
 
     def position(self, step: int) -> tuple[int, int]:
-        """Return (epoch, step within that epoch), both from 0, of the step numbered from 0."""
+        """Return (epoch, step within the epoch) of a step; all three count from 0."""
         return divmod(step, self.steps_per_epoch)
 
     def samples_seen(self, step: int) -> int:
@@ -26,15 +26,15 @@ class BatchPlan:
 
 
 def batch_plan(config: TrainConfig, num_train_features: int, world_size: int) -> BatchPlan:
-    """Return the plan of all steps; a global batch that is not fixed yet is that of a first start with this world.
+    """Return the batch plan of a run; a global batch size that is not set is that of a first start in this world size.
 
     Raises:
-        ConfigError: the global batch is smaller than the world, or there is nothing to train on.
+        ConfigError: the global batch is smaller than the world size, or there is no training feature.
 
     >>> batch_plan(TrainConfig(global_batch_size=4, epochs=2), num_train_features=10, world_size=3).num_steps
     6
     """
-    size = config.fixed(world_size).size_for(world_size)
+    size = config.with_global_batch_size(world_size).checked_global_batch_size(world_size)
     if num_train_features == 0:
         raise ConfigError(
             f"dataset={config.dataset!r} has 0 training features: at least one answer must be in its context"

@@ -1,4 +1,4 @@
-"""The command line of a training run, generated from the fields of its config."""
+"""The command line of a training run, generated from the fields of `TrainConfig`."""
 
 import argparse
 import io
@@ -18,11 +18,11 @@ _BOX = re.compile("[╭╮╰╯│─]+")
 
 
 def parse_config(argv: Sequence[str]) -> TrainConfig:
-    """Return the config of a command line: a recipe's defaults and what the options change.
+    """Return the config of a command line: the defaults of a recipe, changed by the options.
 
     Raises:
-        ConfigError: an option or its value is not valid; on one line.
-        SystemExit: of status 0, after ``--help``.
+        ConfigError: an option or its value is not valid; the message is one line.
+        SystemExit: with status 0, after ``--help``.
     """
     for argument in argv:
         if not argument.isprintable() or len(argument) > MAX_ARGUMENT_CHARS:
@@ -31,12 +31,12 @@ def parse_config(argv: Sequence[str]) -> TrainConfig:
                 "record holds every argument; write it in UTF-8, without control characters"
             )
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    # A missing value is left to the parser below, which says so in one line.
+    # The parser below reports a missing value in one line.
     first.add_argument("--recipe", nargs="?", default=TrainConfig.recipe, const=TrainConfig.recipe)
     chosen, _ = first.parse_known_args(argv)
-    complaint = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with redirect_stderr(complaint):
+        with redirect_stderr(stderr):
             return tyro.cli(
                 TrainConfig,
                 default=recipe(chosen.recipe),
@@ -47,11 +47,11 @@ def parse_config(argv: Sequence[str]) -> TrainConfig:
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        raise ConfigError(_one_line(complaint.getvalue())) from None
+        raise ConfigError(_one_line(stderr.getvalue())) from None
 
 
 def _one_line(box: str) -> str:
-    """Return the message of tyro's box: what stands above its first inner rule."""
+    """Return the message in the box that tyro prints: the text above its first inner line."""
     lines = []
     for line in box.splitlines()[1:]:
         text = _BOX.sub("", line).strip()

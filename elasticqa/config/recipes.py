@@ -16,9 +16,9 @@ _DEMO = TrainConfig(
     log_every_s=3.0,
 )
 
-# What the authors of the recipes below do not state is what the Hugging Face Trainer does unless told otherwise, since
-# that is what they ran: no warm-up (the rate falls linearly from the first step), gradient norm 1.0, seed 42, a save
-# every 500 steps. Precision stays `auto`: their own is not stated, and the record names the one in use.
+# Values that the authors of the recipes below do not state are defaults of the Hugging Face Trainer, which they used:
+# no warm-up (the rate falls linearly from the first step), gradient norm 1.0, seed 42, a checkpoint every 500 steps.
+# They do not state their precision either: it stays `auto`, and the journal names the one in use.
 _SQUAD = TrainConfig(
     model="bert-base-uncased",
     dataset="rajpurkar/squad",
@@ -38,7 +38,7 @@ _SQUAD = TrainConfig(
 _BASELINE_10K = replace(
     _SQUAD,
     parallel="none",
-    # Features, not examples: the reported 10,000 steps of 4 in 4 epochs leave room for no second window of a context.
+    # Features, not examples: the reported 10,000 steps of 4 in 4 epochs allow only one window per context.
     max_train_features=10_000,
     max_eval_examples=500,
     epochs=4,
@@ -47,11 +47,11 @@ _BASELINE_10K = replace(
     learning_rate=3e-5,
 )
 
-# The batch of 4 was given per process, so it grows with the world that a run begins in.
+# The authors give a batch of 4 per process, so the global batch grows with the first world size.
 _DISTRIBUTED_10K = replace(_BASELINE_10K, parallel="ddp", global_batch_size=None)
 
-# The profiler takes 112 steps (2 left alone, 100 of warm-up, 10 traced); as many again run without it, so that the
-# same run says what a step takes when nobody watches.
+# The profiler takes 112 steps (2 skipped, 100 of warm-up, 10 traced); as many more run without it, so that the same run
+# also measures steps without the profiler.
 _PROFILE = replace(_SQUAD, profile=True, max_steps=224, max_eval_examples=500)
 
 RECIPES: dict[str, TrainConfig] = {

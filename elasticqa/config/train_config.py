@@ -114,7 +114,7 @@ class TrainConfig:
     """Seconds between two progress lines."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run."""
+        """Refuse values outside their range, and combinations that cannot run."""
         for field in fields(self):
             _check(field, getattr(self, field.name))
         if self.doc_stride >= self.max_length:
@@ -127,24 +127,24 @@ class TrainConfig:
         """Return every field, as the journal's first line records it."""
         return asdict(self)
 
-    def fixed(self, first_world_size: int) -> "TrainConfig":
-        """Return the config with the global batch that its run keeps, whatever the world size becomes.
+    def with_global_batch_size(self, first_world_size: int) -> "TrainConfig":
+        """Return the config with the global batch that its run keeps at any world size.
 
         Args:
             first_world_size: ranks of the run's first attempt.
 
-        >>> TrainConfig(global_batch_size=None, micro_batch_size=4).fixed(first_world_size=2).global_batch_size
+        >>> TrainConfig(global_batch_size=None, micro_batch_size=4).with_global_batch_size(2).global_batch_size
         8
         """
         if self.global_batch_size is not None:
             return self
         return replace(self, global_batch_size=self.micro_batch_size * first_world_size)
 
-    def size_for(self, world_size: int) -> int:
-        """Return the global batch, which must have been fixed.
+    def checked_global_batch_size(self, world_size: int) -> int:
+        """Return the global batch size, which must be set already.
 
         Raises:
-            ConfigError: it is smaller than the world.
+            ConfigError: a rank would have no feature.
         """
         size = self.global_batch_size
         assert size is not None

@@ -12,7 +12,7 @@ import psutil
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.distributed.facts import git_facts, host_facts, scheduler_facts, software_facts
 from elasticqa.distributed.topology import Topology
-from elasticqa.elastic.failures import end_attempt, take_news, tell_agent
+from elasticqa.elastic.end_causes import announce_attempt, take_startup_failures, write_missing_end
 from elasticqa.errors import ConfigError
 from elasticqa.run.attempt import Attempt
 from elasticqa.run.home import runs_dir
@@ -47,14 +47,14 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digests: Ma
     stack.callback(fed_log.close)
     journal = None
     if topology.is_node_main:
-        tell_agent(directory, number)
+        announce_attempt(directory, number)
         journal = Journal(directory, number, topology.node_rank)
         stack.callback(journal.close)
         facts = _first_line(config, topology, directory, number)
         journal.write("attempt", {**facts, "started_at": started_at})
         # A run whose first line is lost would not be known again.
         journal.flush()
-        for lost in take_news():
+        for lost in take_startup_failures():
             data = {"kind": lost.kind, "t": lost.t}
             journal.write("event", {"name": "start_failed", "message": f"{lost}, before this attempt", "data": data})
         sampler = SystemSampler(journal, topology.node_rank, SYSTEM_SAMPLE_INTERVAL_S)
@@ -72,8 +72,12 @@ def _claim(
     config: TrainConfig, topology: Topology, stack: ExitStack, digests: Mapping[str, str]
 ) -> tuple[TrainConfig, RunChoice, int, Shortage | None]:
     choice = choose_run(config, runs_dir(), digests=digests)
-    config = config.fixed(topology.world_size) if choice.is_new else fixed_by(first_line(choice.directory), config)
-    config.size_for(topology.world_size)
+    config = (
+        config.with_global_batch_size(topology.world_size)
+        if choice.is_new
+        else fixed_by(first_line(choice.directory), config)
+    )
+    config.checked_global_batch_size(topology.world_size)
     try:
         choice.directory.mkdir(parents=True, exist_ok=True)
         if not stack.enter_context(hold(choice.directory)):
@@ -94,7 +98,7 @@ def _claim(
         number = claim_attempt(choice.directory)
         # Of the last ones too, whose successors may have been killed before they did this.
         for earlier in range(max(1, number - _ENDED_AFTERWARDS), number):
-            end_attempt(choice.directory, earlier)
+            write_missing_end(choice.directory, earlier)
     except OSError as error:
         raise ConfigError(
             f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "

@@ -220,4 +220,4 @@ def fixed_by(line: dict[str, Any] | None, config: TrainConfig) -> TrainConfig:
     if isinstance(micro, int) and size == micro * world_size and size > 0:
         # As the first start found it, whatever the micro-batch is now.
         return replace(config, global_batch_size=config.global_batch_size or size)
-    return config.fixed(world_size)
+    return config.with_global_batch_size(world_size)

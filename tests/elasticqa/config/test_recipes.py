@@ -54,7 +54,7 @@ def test_recipe_has_what_its_authors_state(name: str) -> None:
 def test_distributed_recipe_differs_from_its_baseline_in_how_ranks_share_it_only() -> None:
     baseline, distributed = recipe("baseline-10k"), recipe("distributed-10k")
     assert baseline.differences(distributed.to_dict()).keys() == {"recipe", "parallel", "global_batch_size"}
-    assert [distributed.fixed(world_size).global_batch_size for world_size in (1, 2, 4)] == [4, 8, 16]
+    assert [distributed.with_global_batch_size(world_size).global_batch_size for world_size in (1, 2, 4)] == [4, 8, 16]
 
 
 def test_profile_recipe_leaves_as_many_steps_alone_as_the_profiler_takes() -> None:
@@ -73,7 +73,7 @@ def test_profile_recipe_leaves_as_many_steps_alone_as_the_profiler_takes() -> No
 def test_recipe_agrees_with_the_run_that_its_authors_report(path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     recorded, world_size = lines[0]["config"], lines[0]["world_size"]
-    config = recipe(recorded["recipe"]).fixed(world_size)
+    config = recipe(recorded["recipe"]).with_global_batch_size(world_size)
     asked = config.to_dict()
     told = set(recorded) - {"dataset", "parallel"}
     assert {field: asked[field] for field in told} == {field: recorded[field] for field in told}

@@ -95,8 +95,8 @@ def test_plan_does_not_depend_on_the_world_size() -> None:
 def test_global_batch_that_is_left_open_is_fixed_by_the_first_world() -> None:
     config = TrainConfig(global_batch_size=None, micro_batch_size=4)
     assert batch_plan(config, 100, 3).global_batch_size == 12
-    assert config.fixed(3).global_batch_size == 12
-    assert TrainConfig(global_batch_size=5).fixed(3).global_batch_size == 5
+    assert config.with_global_batch_size(3).global_batch_size == 12
+    assert TrainConfig(global_batch_size=5).with_global_batch_size(3).global_batch_size == 5
 
 
 def test_world_that_the_global_batch_cannot_feed_is_refused() -> None:

@@ -47,7 +47,7 @@ def test_start_that_names_no_run_goes_on_in_the_way_of_the_newest_attempt(tmp_pa
 
 def test_batch_that_follows_from_the_first_start_stays_with_another_micro_batch(tmp_path: Path) -> None:
     asked = replace(CONFIG, global_batch_size=None, micro_batch_size=4)
-    make_run(tmp_path, "A", config=asked.fixed(2).to_dict(), world_size=2)
+    make_run(tmp_path, "A", config=asked.with_global_batch_size(2).to_dict(), world_size=2)
     choice: Any = {"global_batch_size": None, "micro_batch_size": 2}
     assert chosen(tmp_path, resume="A", **choice) == ("A", False)
     assert fixed_by(first_line(tmp_path / "A"), replace(asked, micro_batch_size=2)).global_batch_size == 8
