@@ -43,4 +43,4 @@ def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def reference(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run directory of the same training in one process."""
-    return trained(flags, tmp_path_factory.mktemp("reference"))
+    return trained(tmp_path_factory.mktemp("reference"), *flags)

@@ -27,7 +27,7 @@ def flags(flags: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def reference(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run directory of the longer run in one process."""
-    return trained(flags, tmp_path_factory.mktemp("reference"))
+    return trained(tmp_path_factory.mktemp("reference"), *flags)
 
 
 def begin(lab: Lab, flags: list[str], nnodes: str) -> str:

@@ -161,8 +161,8 @@ def fed(directory: Path, attempt: int = 1) -> dict[int, list[int]]:
     return {step: sorted(ids) for step, ids in result.items()}
 
 
-def trained(flags: list[str], home: Path) -> Path:
-    """Return the run directory of a training in one process."""
-    done = train(home, *flags)
+def trained(home: Path, *flags: str, nproc: int | None = None) -> Path:
+    """Train to the end, which must succeed, and return the only run directory under ``home``."""
+    done = train(home, *flags, nproc=nproc)
     assert done.returncode == 0, done.stdout + done.stderr
     return only_run(home)
