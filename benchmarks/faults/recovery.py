@@ -21,8 +21,9 @@ from typing import Any
 from benchmarks.support.circumstances import circumstances
 from benchmarks.support.small_run import write_data, write_model
 from tests.chaos.check import journal_of
-from tests.chaos.job import Job, kill, until
+from tests.chaos.job import Job, kill
 from tests.chaos.processes import Executed
+from tests.support.processes import until
 
 CHECKPOINT_EVERY = 50
 _TAIL_BYTES = 1 << 13

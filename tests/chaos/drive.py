@@ -8,10 +8,11 @@ from typing import Any
 
 from elasticqa.run.journal_reader import is_finished
 from tests.chaos.faults import Faults, NoWorkerError
-from tests.chaos.job import Job, kill, until
+from tests.chaos.job import Job, kill
 from tests.chaos.processes import Starter
 from tests.chaos.schedule import CHECKPOINT_EVERY, ENDS_ATTEMPT, EVALUATE_EVERY, Event, Schedule
 from tests.chaos.watch import Watch
+from tests.support.processes import until
 
 LIMIT_S = 240.0
 """Between two steps towards the end of a run, the slowest machine included; more is a hang."""

@@ -15,10 +15,11 @@ from pathlib import Path
 import psutil
 
 from elasticqa.checkpoint.manifest import MANIFEST, checkpoint_directories
-from tests.chaos.job import Job, Node, kill, until
+from tests.chaos.job import Job, Node, kill
 from tests.chaos.schedule import Event
 from tests.support import training
 from tests.support.paths import REPOSITORY
+from tests.support.processes import until
 
 _QUIET_S = 0.5
 """A run that has said nothing for so long waits for the rank that was stopped."""

@@ -7,10 +7,8 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
@@ -19,30 +17,9 @@ from tests.chaos.forked import Command
 from tests.chaos.processes import Starter
 from tests.support import training
 
-T = TypeVar("T")
-
 MAX_RESTARTS = 20
-_POLL_S = 0.01
 _SAID = re.compile(r"run \S+, attempt (?P<attempt>\d+):|step (?P<step>\d+)/\d+ ")
 _numbers = itertools.count()
-
-
-class StuckError(AssertionError):
-    """What had to happen did not happen within its limit: a hang."""
-
-
-def until(wanted: Callable[[], T], what: str, limit_s: float = 120.0) -> T:
-    """Return the first true value of ``wanted``.
-
-    Raises:
-        StuckError: there was none within the limit.
-    """
-    end = time.monotonic() + limit_s
-    while not (value := wanted()):
-        if time.monotonic() > end:
-            raise StuckError(f"{what}: not within {limit_s:g} s")
-        time.sleep(_POLL_S)
-    return value
 
 
 @dataclass

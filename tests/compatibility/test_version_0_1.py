@@ -5,7 +5,6 @@ Both runs trained a two-layer BERT with DDP on two processes on a CPU, with drop
 
 import json
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from tests.support import training
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 from tests.support.rows import every_row, of_runs, rebuilt
 
 FINISHED, STOPPED = "01M8KBFEBH7P7QWJGNBA1EQG8P", "01M8KBFSAT0EWFDDP1XHPBE9M2"
@@ -37,9 +37,7 @@ def kept(tmp_path: Path) -> Path:
 def run(kept: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a module from the folder that holds its model and data."""
     environ = training.environment(kept / "home", PYTHONPATH=str(REPOSITORY))
-    return subprocess.run(
-        [sys.executable, "-m", *command], cwd=kept, env=environ, capture_output=True, text=True, check=False
-    )
+    return run_python("-m", *command, cwd=kept, env=environ)
 
 
 def test_database_migrates_and_equals_one_rebuilt_from_the_journals(kept: Path) -> None:

@@ -1,7 +1,6 @@
 """Whole training runs on GPUs: precisions, strategies over NCCL, resuming, and what the record says of the devices."""
 
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from tests.support import training
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run as run_command
 
 NUM_GPUS = torch.cuda.device_count()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(NUM_GPUS == 0, reason="needs a CUDA device")]
@@ -53,19 +52,6 @@ def flags(model: Path, data: Path, *more: str) -> list[str]:
     return training.flags(model, data, "--dropout=0", "--epochs=7", "--max-steps=50", *more)
 
 
-def torchrun(home: Path, num_ranks: int, arguments: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Train to the end under torchrun and return the process, whatever its exit status."""
-    return subprocess.run(
-        command(num_ranks, arguments),
-        cwd=REPOSITORY,
-        env=training.environment(home, **variables),
-        capture_output=True,
-        text=True,
-        timeout=training.TIMEOUT_S,
-        check=False,
-    )
-
-
 def command(num_ranks: int, arguments: list[str]) -> list[str]:
     launch = [f"--nproc-per-node={num_ranks}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     return [sys.executable, "-m", "torch.distributed.run", *launch, "-m", "elasticqa.training.main", *arguments]
@@ -74,7 +60,8 @@ def command(num_ranks: int, arguments: list[str]) -> list[str]:
 def run(home: Path, num_ranks: int, arguments: list[str], device: int) -> Path:
     """Train in a home of its own and return the run directory."""
     visible = ",".join(map(str, range(NUM_GPUS))) if num_ranks > 1 else str(device)
-    done = torchrun(home, num_ranks, arguments, CUDA_VISIBLE_DEVICES=visible)
+    environ = training.environment(home, CUDA_VISIBLE_DEVICES=visible)
+    done = run_command(*command(num_ranks, arguments), env=environ)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return training.only_run(home)
 
@@ -172,7 +159,7 @@ def test_run_goes_on_with_fewer_gpus(
         process.send_signal(signal.SIGTERM)
     directory = training.only_run(tmp_path)
     assert training.journal(directory)["end"][0]["status"] == "preempted"
-    done = torchrun(tmp_path, 1, arguments)
+    done = run_command(*command(1, arguments), env=training.environment(tmp_path))
     assert done.returncode == 0, done.stderr[-4000:]
     expected = training.losses(finished["fp32"].result())
     losses = training.losses(directory) | training.losses(directory, 2)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import training
-from tests.support.slurm_lab import HELD, NUM_STEPS, TIMEOUT_S, Lab, until
+from tests.support.processes import until
+from tests.support.slurm_lab import HELD, NUM_STEPS, TIMEOUT_S, Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from tests.support import training
-from tests.support.slurm_lab import Lab, until
+from tests.support.processes import until
+from tests.support.slurm_lab import Lab
 from tests.support.training import trained
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tests.support import training
-from tests.support.slurm_lab import Lab, until
+from tests.support.processes import until
+from tests.support.slurm_lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.support import training
 from tests.support.paths import REPOSITORY
-from tests.support.slurm_lab import Lab, until
+from tests.support.processes import until
+from tests.support.slurm_lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -7,7 +7,8 @@ import pytest
 from torchx import specs
 
 from components.slurm.scheduler import SlurmScheduler
-from tests.support.slurm_lab import Lab, until
+from tests.support.processes import until
+from tests.support.slurm_lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -5,16 +5,16 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from elasticqa.elastic.failure_detector import SILENCE_S, SILENCE_VARIABLE
+from elasticqa.elastic.failure_detector import DEFAULT_PEER_TIMEOUT_S, PEER_TIMEOUT_VARIABLE
 from tests.support import training
 from tests.support.paths import REPOSITORY
+from tests.support.processes import until
 
 PATIENCE_S = 280.0
 """For what must happen at all; nothing is judged by how long it takes."""
@@ -30,7 +30,7 @@ class Job:
         nnodes: str,
         nproc: int = 1,
         module: str = "",
-        silence_s: float = SILENCE_S,
+        peer_timeout_s: float = DEFAULT_PEER_TIMEOUT_S,
         max_restarts: int = 2,
         inside: Sequence[list[str]] = (),
     ) -> None:
@@ -40,7 +40,7 @@ class Job:
         self.environ = training.environment(
             self.home, ELASTICQA_RUN_ID="RUN", TORCHX_JOB_ID=f"local_cwd://torchx/{folder.name}-{os.getpid()}"
         )
-        self.environ[SILENCE_VARIABLE] = f"{silence_s:g}"
+        self.environ[PEER_TIMEOUT_VARIABLE] = f"{peer_timeout_s:g}"
         launch = [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
         self.command = [sys.executable, "-m", "elasticqa.cli.launch", *launch, *flags]
         if module:
@@ -77,10 +77,7 @@ class Job:
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Return once the condition holds."""
-        until = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < until, self.told()
-            time.sleep(0.05)
+        until(condition, self.told, PATIENCE_S)
 
     def until_step(self, attempt: int, world_size: int) -> None:
         """Return once an attempt of so many ranks has done some steps."""

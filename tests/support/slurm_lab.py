@@ -5,19 +5,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
 from tests.support import training
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run, until
 
-T = TypeVar("T")
 TIMEOUT_S = 200.0
 HELD = "ELASTICQA_PEER_TIMEOUT_S=600"
 """A variable for a run whose workers a test holds, so that they do not count as lost."""
@@ -28,17 +26,6 @@ SCRIPT = Path(__file__).with_name("slurm_cluster.sh")
 ENDED = frozenset(
     {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 )
-
-
-def until(happens: Callable[[], T | None], what: str, timeout_s: float = TIMEOUT_S) -> T:
-    """Return the first true value of ``happens``; fail where none comes in time."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = happens()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.1)
 
 
 @dataclass(frozen=True)
@@ -59,15 +46,7 @@ class Lab:
 
     def run(self, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run a command on the login node, whatever its exit status."""
-        return subprocess.run(
-            command,
-            cwd=self.cwd,
-            env={**self.environment, **variables},
-            capture_output=True,
-            text=True,
-            timeout=self.timeout_s,
-            check=False,
-        )
+        return run(*command, cwd=self.cwd, env={**self.environment, **variables}, timeout_s=self.timeout_s)
 
     def out(self, *command: str) -> str:
         """Return what a command prints that must succeed."""

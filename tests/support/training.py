@@ -12,8 +12,8 @@ from typing import Any
 
 from elasticqa.run.metrics import Evaluation, StepMetrics
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run
 
-TIMEOUT_S = 300
 STEP = StepMetrics(
     step=1,
     epoch=0,
@@ -108,15 +108,7 @@ def train(
     home: Path, *flags: str, nproc: int | None = None, max_restarts: int = 1, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Train to the end and return the process, whatever its exit status."""
-    return subprocess.run(
-        command(*flags, nproc=nproc, max_restarts=max_restarts),
-        cwd=REPOSITORY,
-        env=environment(home, **variables),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    return run(*command(*flags, nproc=nproc, max_restarts=max_restarts), env=environment(home, **variables))
 
 
 def runs(home: Path) -> list[Path]:

@@ -1,8 +1,6 @@
 """`elasticqa checkpoints` tells what a run could go on from."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from elasticqa.checkpoint.retention import note_best, set_aside
 from elasticqa.cli.checkpoints import main
 from tests.support.checkpoints import commit, tear
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 
 @pytest.fixture
@@ -67,5 +65,5 @@ def test_torch_is_not_loaded(home: Path) -> None:
         "import sys; from elasticqa.cli.checkpoints import main\n"
         f"main(['RUN', '--verify'], {{'ELASTICQA_HOME': {str(home)!r}}}); sys.exit('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = run_python("-c", program)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from elasticqa.cli.launch import Launch, check, main, own_address, torchrun_opti
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.errors import ConfigError, ExitCode
 from tests.support import training
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 TWO_NODES = Launch(2, 2, 1, 3)
 
@@ -173,15 +173,7 @@ def launched(home: Path, program: str, *argv: str) -> subprocess.CompletedProces
         home, TORCHX_JOB_ID="local_cwd://torchx/x", SLURM_JOB_ID="7", ELASTICQA_MIN_NODES="2", KEPT="kept"
     )
     environ.pop("OMP_NUM_THREADS")
-    return subprocess.run(
-        [sys.executable, "-c", program, *argv],
-        cwd=REPOSITORY,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=training.TIMEOUT_S,
-        check=False,
-    )
+    return run_python("-c", program, *argv, env=environ)
 
 
 def check_environment(seen: dict[str, str], num_processes: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elasticqa.cli.main import COMMANDS, main, usage
-from tests.support.paths import REPOSITORY
+from tests.support.processes import piped, run_python
 
 HEAVY = ("torch", "transformers", "datasets", "sqlalchemy", "fastapi", "plotly", "numpy", "tyro")
 MODEL_CODE = (
@@ -24,10 +24,7 @@ MODEL_CODE = (
 
 
 def run(*argv: str, program: str | None = None) -> subprocess.CompletedProcess[str]:
-    start = ["-m", "elasticqa.cli.main"] if program is None else ["-c", program]
-    return subprocess.run(
-        [sys.executable, *start, *argv], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
-    )
+    return run_python(*(["-m", "elasticqa.cli.main"] if program is None else ["-c", program]), *argv)
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["no-such-command"]])
@@ -87,34 +84,19 @@ def test_wrong_option_of_a_command_is_one_line_and_status_2(name: str, capsys: p
     assert len(complaint.splitlines()) == 1
 
 
-def write_profile(path: Path) -> None:
-    path.write_text("not a trace", encoding="utf-8")
-
-
 def test_status_and_arguments_are_those_of_the_command(tmp_path: Path) -> None:
-    write_profile(tmp_path / "trace.json")
+    (tmp_path / "trace.json").write_text("not a trace", encoding="utf-8")
     done = run("profile", str(tmp_path / "trace.json"))
     assert done.returncode == 2
     assert done.stderr.startswith("elasticqa profile: ")
     assert len(done.stderr.splitlines()) == 1
 
 
-def through_head(*argv: str) -> tuple[int, str]:
-    """Return status and complaints of a command whose reader leaves at once."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "elasticqa.cli.main", *argv],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        complaints = process.stderr.read()
-        return process.wait(timeout=120), complaints
-
-
 @pytest.mark.parametrize("argv", [["--help"], ["profile", "--help"]])
 def test_reader_that_leaves_is_no_error(argv: list[str]) -> None:
-    assert through_head(*argv) == (0, "")
+    command = [sys.executable, "-m", "elasticqa.cli.main", *argv]
+    with piped(*command, stderr=subprocess.PIPE) as (process, output):
+        output.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=120) == 0

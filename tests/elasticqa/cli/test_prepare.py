@@ -1,7 +1,6 @@
 """`elasticqa prepare`, from paths and from a small hub of our own; afterwards training needs neither."""
 
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from hashlib import sha256
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import training
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -68,15 +67,7 @@ def hub(tiny_model: Path) -> Iterator[str]:
 
 def prepare(home: Path, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command and return the process."""
-    return subprocess.run(
-        [sys.executable, "-m", "elasticqa.cli.main", "prepare", *flags],
-        cwd=REPOSITORY,
-        env=training.environment(home, **variables),
-        capture_output=True,
-        text=True,
-        timeout=training.TIMEOUT_S,
-        check=False,
-    )
+    return run_python("-m", "elasticqa.cli.main", "prepare", *flags, env=training.environment(home, **variables))
 
 
 def flags(model: str | Path, data: Path) -> list[str]:

@@ -2,13 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from elasticqa.distributed.process_environment import complete, own_environment
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 THREADS = "OMP_NUM_THREADS"
 BEGUN = "import os, torch; print(torch.get_num_threads())"
@@ -46,15 +44,9 @@ def test_threads_are_shared_by_the_processes_of_a_node_unless_somebody_said_how_
 
 def told(program: str, *argv: str, **variables: str) -> str:
     environ = {name: value for name, value in os.environ.items() if name != THREADS}
-    return subprocess.run(
-        [sys.executable, "-c", program, *argv],
-        cwd=REPOSITORY,
-        env={**environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+    done = run_python("-c", program, *argv, env={**environ, **variables})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow

@@ -2,14 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
 from elasticqa.elastic.signals import STOP_SIGNALS, StopRequest
-from tests.support.paths import REPOSITORY
+from tests.support.processes import piped, run_python
 
 
 @pytest.fixture
@@ -40,12 +39,12 @@ def test_repeats_change_nothing(stop: StopRequest) -> None:
 
 EARLY = """
 import os, signal, sys, threading, time
-from elasticqa.elastic.signals import EarlyEnd, StopRequest
+from elasticqa.elastic.signals import EarlyExit, StopRequest
 stop = StopRequest()
 stop.install()
 if sys.argv[1] == "before":
     signal.raise_signal(signal.SIGTERM)
-early = EarlyEnd(lambda number: os._exit(40 + number))
+early = EarlyExit(lambda number: os._exit(40 + number))
 early.start(stop)
 if sys.argv[1] == "loop":
     early.cancel()
@@ -66,27 +65,20 @@ threading.Event().wait()
 
 @pytest.mark.parametrize(("phase", "status"), [("early", 40 + signal.SIGTERM), ("loop", 7)])
 def test_process_with_nothing_to_save_ends_at_once_and_one_in_the_loop_by_itself(phase: str, status: int) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", EARLY, phase], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with piped(sys.executable, "-c", EARLY, phase) as (process, output):
+        assert output.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == status
 
 
 def test_request_from_before_anybody_listened_is_heard() -> None:
-    done = subprocess.run([sys.executable, "-c", EARLY, "before"], cwd=REPOSITORY, check=False, timeout=60)
-    assert done.returncode == 40 + signal.SIGTERM
+    assert run_python("-c", EARLY, "before").returncode == 40 + signal.SIGTERM
 
 
 def test_second_interrupt_from_the_terminal_ends_the_process() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", EARLY, "loop"], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
+    with piped(sys.executable, "-c", EARLY, "loop") as (process, output):
         for said in ("ready\n", "asked\n"):
-            assert process.stdout.readline() == said
+            assert output.readline() == said
             process.send_signal(signal.SIGINT)
         assert process.wait(60) == -signal.SIGINT
 
@@ -109,11 +101,8 @@ subprocess.Popen([sys.executable, "-c", sys.argv[1], str(parent)]).wait()
 
 @pytest.mark.parametrize("parent", ["own", "gone"])
 def test_child_of_a_parent_that_dies_is_asked_to_stop(parent: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT, CHILD, parent], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
+    with piped(sys.executable, "-c", PARENT, CHILD, parent) as (process, output):
         if parent == "own":
-            assert process.stdout.readline() == "ready\n"
+            assert output.readline() == "ready\n"
             process.kill()
-        assert process.stdout.read() == "asked\n"
+        assert output.read() == "asked\n"

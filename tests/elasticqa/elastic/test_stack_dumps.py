@@ -1,26 +1,25 @@
 """Stacks of a rank in its run directory."""
 
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
-from elasticqa.elastic.stack_dumps import PEER_LOST, StackFile, main_thread_place
-from tests.support.paths import REPOSITORY
+from elasticqa.elastic.stack_dumps import PEER_LOST, StackDumpFile, main_thread_position
+from tests.support.processes import piped
 
 WAITS = """
 import sys, threading
 from pathlib import Path
-from elasticqa.elastic.stack_dumps import StackFile
-stacks = StackFile(Path(sys.argv[1]), 2, 3)
+from elasticqa.elastic.stack_dumps import StackDumpFile
+stacks = StackDumpFile(Path(sys.argv[1]), 2, 3)
 print("ready", flush=True)
 threading.Event().wait()
 """
 
 
 def test_stacks_and_errors_are_kept_and_an_empty_file_is_not(tmp_path: Path) -> None:
-    stacks = StackFile(tmp_path, 1, 0)
+    stacks = StackDumpFile(tmp_path, 1, 0)
     stacks.dump("rank 1 on b went away")
     try:
         raise ValueError("too\nmuch")
@@ -31,25 +30,22 @@ def test_stacks_and_errors_are_kept_and_an_empty_file_is_not(tmp_path: Path) -> 
     assert "rank 1 on b went away" in text
     assert "test_stacks_and_errors_are_kept" in text
     assert "ValueError: too\nmuch" in text
-    StackFile(tmp_path, 2, 0).close()
+    StackDumpFile(tmp_path, 2, 0).close()
     assert [path.name for path in (tmp_path / "stacks").iterdir()] == ["attempt-0001-rank-00000.txt"]
 
 
 def test_full_disk_keeps_nobody_from_ending(tmp_path: Path) -> None:
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "attempt-0001-rank-00000.txt").symlink_to("/dev/full")
-    stacks = StackFile(tmp_path, 1, 0)
+    stacks = StackDumpFile(tmp_path, 1, 0)
     stacks.dump("rank 1 on b went away")
     stacks.add_error("rank 0 on a failed", ValueError("x"))
     stacks.close()
 
 
 def test_signal_for_a_lost_peer_keeps_the_stacks_and_ends_the_process(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", WAITS, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with piped(sys.executable, "-c", WAITS, tmp_path) as (process, output):
+        assert output.readline() == "ready\n"
         process.send_signal(PEER_LOST)
         assert process.wait(60) == -signal.SIGUSR2
     kept = (tmp_path / "stacks" / "attempt-0002-rank-00003.txt").read_text()
@@ -64,7 +60,7 @@ def test_place_of_the_main_thread_changes_only_when_it_gets_on() -> None:
     def look() -> None:
         for _ in range(2):
             asked.wait(60)
-            seen.extend(main_thread_place() for _ in range(2))
+            seen.extend(main_thread_position() for _ in range(2))
             asked.clear()
             answered.set()
 

@@ -10,7 +10,7 @@ import pytest
 from components.slurm import script
 from elasticqa.elastic.stack_dumps import PEER_LOST
 from elasticqa.errors import ExitCode
-from tests.support.paths import REPOSITORY
+from tests.support.processes import piped, run
 
 WORKER = """
 import os, signal, sys, time
@@ -36,15 +36,8 @@ def test_script_of_a_job_knows_the_exit_statuses() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: signal.Signals) -> None:
-    with subprocess.Popen(
-        command(sys.executable, "-c", WORKER),
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with piped(*command(sys.executable, "-c", WORKER), stderr=subprocess.PIPE) as (process, output):
+        assert output.readline() == "ready\n"
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == ExitCode.STOPPED
@@ -55,19 +48,13 @@ def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: sig
 @pytest.mark.slow
 def test_lost_peer_ends_the_workers_and_torchrun_starts_them_again() -> None:
     code = "import os, signal; print(os.environ['TORCHELASTIC_RESTART_COUNT'], os.getpid(), flush=True); signal.pause()"
-    with subprocess.Popen(
-        [*command()[:3], "--max-restarts=1", *command(sys.executable, "-u", "-c", code)[3:]],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        count, worker = process.stdout.readline().split()
+    restarted = [*command()[:3], "--max-restarts=1", *command(sys.executable, "-u", "-c", code)[3:]]
+    with piped(*restarted, stderr=subprocess.DEVNULL) as (process, output):
+        count, worker = output.readline().split()
         assert count == "0"
         for pid in (process.pid, int(worker)):
             os.kill(pid, PEER_LOST)
-        count, _ = process.stdout.readline().split()
+        count, _ = output.readline().split()
         assert count == "1"
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
@@ -77,4 +64,4 @@ def test_lost_peer_ends_the_workers_and_torchrun_starts_them_again() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("worker", "status"), [("true", 0), ("false", 1)])
 def test_status_of_other_ends_is_that_of_torchrun(worker: str, status: int) -> None:
-    assert subprocess.run(command(worker), cwd=REPOSITORY, capture_output=True, check=False).returncode == status
+    assert run(*command(worker)).returncode == status

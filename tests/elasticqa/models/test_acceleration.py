@@ -1,8 +1,6 @@
 """Which shortcuts a run takes; what needs a GPU is in tests/gpu."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
 from elasticqa.models.acceleration import Acceleration, accelerate, check_equal, compile_layers
 from tests.support.models import tiny
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 from tests.support.ranks import run_on_ranks
 
 MODEL = tiny("bert", "packed")
@@ -98,14 +96,7 @@ def test_compiled_code_is_kept_in_the_home_though_torch_has_a_default(said: str 
     names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
     environ = {name: value for name, value in os.environ.items() if name not in names}
     environ |= {name: os.fspath(tmp_path / said[1:]) for name in names} if said else {}
-    done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path],
-        cwd=REPOSITORY,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = run_python("-c", program, tmp_path, env=environ)
+    assert done.returncode == 0, done.stderr
     expected = [tmp_path / said[1:]] * 2 if said else [tmp_path / "compiled", tmp_path / "triton"]
     assert done.stdout.split() == [os.fspath(path) for path in expected]

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -8,7 +6,7 @@ import pytest
 
 from db.storage.home import database_url, file_system_of, home_of
 from elasticqa.run.home import HomeError, home, new_run_id, runs_dir
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 MOUNTS = "\n".join(
     [
@@ -46,9 +44,7 @@ def test_home_without_write_permission_is_refused() -> None:
     # Not under tmp_path, whose parents are closed to the user that root becomes here: root may write everywhere.
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)
-        done = subprocess.run(
-            [sys.executable, "-c", ASK_AS_NOBODY, folder], cwd=REPOSITORY, capture_output=True, text=True, check=False
-        )
+        done = run_python("-c", ASK_AS_NOBODY, folder)
     assert f"home directory {folder} is not writable" in done.stdout, done.stderr
 
 

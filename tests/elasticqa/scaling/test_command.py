@@ -13,7 +13,8 @@ from elasticqa.cli.scaling import main
 from tests.support import training
 from tests.support.dashboard_homes import client_on, fill
 from tests.support.paths import REPOSITORY
-from tests.support.slurm_lab import until
+from tests.support.processes import TIMEOUT_S, until
+from tests.support.processes import run as run_command
 
 FLAGS = (
     "--max-length=160", "--doc-stride=32", "--global-batch-size=7", "--micro-batch-size=3", "--learning-rate=1e-3",
@@ -86,15 +87,7 @@ def scaling(*arguments: str) -> list[str]:
 
 
 def run(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        scaling(*arguments),
-        cwd=REPOSITORY,
-        env=training.environment(home),
-        capture_output=True,
-        text=True,
-        timeout=training.TIMEOUT_S,
-        check=False,
-    )
+    return run_command(*scaling(*arguments), env=training.environment(home))
 
 
 def has_a_step(home: Path) -> bool:
@@ -115,7 +108,7 @@ def test_local_study_stops_goes_on_and_ends_in_its_table(home: Path, flags: list
     try:
         until(lambda: has_a_step(home) or stopped.poll() is not None, "a step of the first run")
         stopped.send_signal(signal.SIGTERM)
-        printed, _ = stopped.communicate(timeout=training.TIMEOUT_S)
+        printed, _ = stopped.communicate(timeout=TIMEOUT_S)
     finally:
         stopped.kill()
     assert stopped.returncode == 128 + signal.SIGTERM, printed

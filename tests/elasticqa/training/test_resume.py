@@ -11,11 +11,12 @@ import pytest
 from elasticqa.config.environment import RUN_ID_VARIABLE
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.run.journal_reader import first_line, is_finished, last_end
+from elasticqa.run.journal_reader import first_attempt_line, is_finished, newest_end_line
 from elasticqa.run.lock import hold
 from elasticqa.training.resume import choose_run
 from tests.support.begun_runs import CONFIG, SETUP, chosen, make_run
 from tests.support.checkpoints import commit
+from tests.support.processes import piped
 
 END = {"kind": "end", "status": "finished", "reason": "trained to the last step"}
 
@@ -71,18 +72,15 @@ def test_newest_attempt_says_whether_a_run_is_finished(tmp_path: Path) -> None:
     assert is_finished(tmp_path / "A")
     make_run(tmp_path, "A", attempt=3)
     assert not is_finished(tmp_path / "A")
-    assert last_end(tmp_path / "A") is None
+    assert newest_end_line(tmp_path / "A") is None
 
 
 def test_run_held_by_a_live_process_is_left_alone(tmp_path: Path) -> None:
     directory = make_run(tmp_path, "A")
     program = "import sys; from pathlib import Path; from elasticqa.run.lock import hold\n"
     program += "with hold(Path(sys.argv[1])) as mine: print(mine, flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "True\n"
+    with piped(sys.executable, "-c", program, directory, stdin=subprocess.PIPE) as (holder, output):
+        assert output.readline() == "True\n"
         with hold(directory) as is_mine:
             assert not is_mine
         assert chosen(tmp_path)[1]
@@ -123,8 +121,8 @@ def test_entries_that_are_no_runs_are_passed_over(tmp_path: Path) -> None:
     assert chosen(tmp_path) == ("A", False)
     for entry in tmp_path.iterdir():
         if entry.name != "A":
-            assert first_line(entry) is None
-            assert last_end(entry) is None
+            assert first_attempt_line(entry) is None
+            assert newest_end_line(entry) is None
 
 
 def test_torn_end_is_no_end(tmp_path: Path) -> None:
@@ -137,7 +135,7 @@ def test_torn_end_is_no_end(tmp_path: Path) -> None:
 def test_end_is_found_behind_many_lines(tmp_path: Path) -> None:
     steps = [{"kind": "step", "step": step, "filler": "x" * 100} for step in range(5000)]
     directory = make_run(tmp_path, "A", *steps, END, {"kind": "system"})
-    assert last_end(directory) == END
+    assert newest_end_line(directory) == END
 
 
 def test_start_of_its_own_is_new(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from elasticqa.cli.doctor.finding import STATUSES
 from elasticqa.cli.doctor.run import CHECKS
 from tests.support import training
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 pytestmark = pytest.mark.slow
 
@@ -21,15 +21,8 @@ NO_CHECKS = {"__init__", "finding", "probe", "run", "cluster", "node", "node_fin
 
 def doctor(directory: Path, home: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a directory, which `python -m` puts before all others, and return the process."""
-    return subprocess.run(
-        [sys.executable, "-m", "elasticqa.cli.main", "doctor", *flags],
-        cwd=directory,
-        env=training.environment(home, PYTHONPATH=str(REPOSITORY)),
-        capture_output=True,
-        text=True,
-        timeout=training.TIMEOUT_S,
-        check=False,
-    )
+    environ = training.environment(home, PYTHONPATH=str(REPOSITORY))
+    return run_python("-m", "elasticqa.cli.main", "doctor", *flags, cwd=directory, env=environ)
 
 
 def by_check(done: subprocess.CompletedProcess[str]) -> dict[str, list[dict[str, Any]]]:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from elasticqa.cli.doctor.disk import (
     check_writable,
     judge_sync,
 )
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run
 
 MOUNTS = """22 1 254:0 / / rw shared:1 - ext4 /dev/vda rw
 30 22 0:40 / /home rw shared:9 - nfs4 server:/home rw
@@ -59,14 +58,8 @@ def test_directory_that_nobody_can_write_fails() -> None:
 )
 def test_read_only_and_full_file_systems_fail(options: str, expected: str, tmp_path: Path) -> None:
     script = f'mount -t tmpfs -o {options} tmpfs {tmp_path} && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", PROGRAM],
-        cwd=REPOSITORY,
-        env={**os.environ, "ELASTICQA_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", PROGRAM]
+    done = run(*command, env={**os.environ, "ELASTICQA_HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout
 

@@ -1,14 +1,13 @@
 """Limits of a process: real ones set by a shell, and values that no test machine has."""
 
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from elasticqa.cli.doctor.limits import check_limits, check_shared_memory, judge_shared_memory
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run
 
 PROGRAM = "from elasticqa.cli.doctor.limits import check; [print(f.status, f.found) for f in check({})]"
 WIDE = dict.fromkeys(
@@ -18,13 +17,7 @@ WIDE = dict.fromkeys(
 
 
 def test_few_open_files_of_a_shell_are_told() -> None:
-    done = subprocess.run(
-        ["sh", "-c", f'ulimit -n 200; exec {sys.executable} -c "{PROGRAM}"'],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run("sh", "-c", f'ulimit -n 200; exec {sys.executable} -c "{PROGRAM}"')
     assert "warn at most 200 open files" in done.stdout
 
 

@@ -1,7 +1,5 @@
 """Requirements compared with what is really installed here, and with an installation that has no torch."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import packaging
@@ -9,6 +7,7 @@ import pytest
 
 from elasticqa.cli.doctor.software import check, check_packages, check_python
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 WITHOUT_TORCH = """
 from elasticqa.cli.doctor.devices import check
@@ -54,13 +53,6 @@ def test_machine_without_torch_is_told_that_it_can_only_show_runs(tmp_path: Path
     (tmp_path / "packaging").symlink_to(source)
     (info,) = source.parent.glob("packaging-*.dist-info")
     (tmp_path / info.name).symlink_to(info)
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", WITHOUT_TORCH],
-        cwd=tmp_path,
-        env={"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-S", "-c", WITHOUT_TORCH, cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"})
     lines = done.stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [["ok", "packages"], ["warn", "packages"], ["warn", "torch"]]
