@@ -20,7 +20,7 @@ import torch
 from benchmarks.support.circumstances import circumstances
 from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.run.journal import FedLog, Journal
+from elasticqa.run.journal import FeatureLog, Journal
 from elasticqa.run.metrics import StepMetrics
 from elasticqa.run.recorder import Recorder
 from elasticqa.run.tensorboard import TensorBoardLog
@@ -67,10 +67,10 @@ def costs_us(note: Callable[[StepMetrics], None], num_steps: int, step_s: float)
 
 def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float]]:
     """Return the costs of nothing, of the journal alone, and of everything that is noted of a step."""
-    journal, fed_log = Journal(folder, 1, 0), FedLog(folder, 1, 0)
+    journal, feature_log = Journal(folder, 1, 0), FeatureLog(folder, 1, 0)
 
     def journal_only(metrics: StepMetrics) -> None:
-        fed_log.write(metrics.step, _IDS)
+        feature_log.write(metrics.step, _IDS)
         journal.write("step", vars(metrics))
 
     tensorboard = TensorBoardLog(folder / "tensorboard")
@@ -79,7 +79,7 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
         BatchPlan(24 * num_steps, 24, num_steps, 2 * num_steps),
         journal=journal,
         tensorboard=tensorboard,
-        fed_log=fed_log,
+        feature_log=feature_log,
         is_main=True,
     )
 
@@ -94,7 +94,7 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
         "all": costs_us(everything, num_steps, step_s),
     }
     tensorboard.close()
-    fed_log.close()
+    feature_log.close()
     journal.close()
     return result
 

@@ -13,6 +13,16 @@ REPORTED_DIR = Path(__file__).parents[1] / "reported"
 _JOURNAL = re.compile(r"attempt-(\d{1,6})-node-(\d{1,6})\.jsonl")
 
 
+def journal_path(directory: Path, attempt: int, node_rank: int = 0) -> Path:
+    """Return the path of the journal of one attempt and node of a run."""
+    return directory / "journal" / f"attempt-{attempt:04d}-node-{node_rank:05d}.jsonl"
+
+
+def main_journals(directory: Path) -> list[Path]:
+    """Return the journals of a run's main node, one an attempt, in order."""
+    return sorted((directory / "journal").glob("attempt-*-node-00000.jsonl"))
+
+
 @dataclass(frozen=True)
 class RunFile:
     """A journal, or the annotations (attempt 0) of a run."""

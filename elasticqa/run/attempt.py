@@ -5,27 +5,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.run.journal import FedLog, Journal
-from elasticqa.run.oom_records import Shortage
+from elasticqa.run.journal import FeatureLog, Journal
+from elasticqa.run.oom_records import OutOfMemoryRecord
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """An attempt as one rank sees it; ``journal`` is None but on the rank of its node that writes."""
+    """An attempt as one rank sees it; ``journal`` is None except on the rank of each node that writes."""
 
     config: TrainConfig
     """Of the run: its global batch is that of the first attempt."""
+    plan: BatchPlan
     directory: Path
     number: int
     started_at: float
     """Unix seconds when this process began."""
     journal: Journal | None
-    fed_log: FedLog
+    feature_log: FeatureLog
     checkpoint: Path | None = None
-    """To go on from; None for the newest whole one."""
-    shortage: Shortage | None = None
-    """What an earlier attempt had no memory for."""
+    """The checkpoint to resume from; None for the newest whole one."""
+    earlier_oom: OutOfMemoryRecord | None = None
+    """The smallest micro-batch that an earlier attempt had no memory for."""
 
     @property
     def run_id(self) -> str:
@@ -34,12 +36,12 @@ class Attempt:
 
     @property
     def micro_batch_size(self) -> int:
-        """At most so many features per rank and forward pass: as asked for, or fewer where they did not fit."""
+        """Most features per rank and forward pass: as asked for, or fewer if those did not fit."""
         size = self.config.micro_batch_size
-        return size if self.shortage is None else min(size, max(1, self.shortage.micro_batch_size))
+        return size if self.earlier_oom is None else min(size, max(1, self.earlier_oom.micro_batch_size))
 
 
-def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **figures: Any) -> dict[str, Any]:
+def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **totals: Any) -> dict[str, Any]:
     """Write the attempt's last line (on the rank that has a journal) and return its fields.
 
     Args:
@@ -47,14 +49,14 @@ def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = Fa
         status: ``finished``, ``failed`` or ``preempted``.
         reason: for a reader, on one line.
         is_fatal: the same start would fail the same way.
-        figures: what the run came to.
+        totals: of the attempt.
     """
     fields = {
         "status": status,
         "reason": reason,
         "is_fatal": is_fatal,
         "wall_clock_s": time.time() - attempt.started_at,
-        **figures,
+        **totals,
     }
     if attempt.journal is not None:
         attempt.journal.write("end", fields)

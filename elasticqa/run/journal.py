@@ -79,7 +79,7 @@ class Journal:
         self.close()
 
 
-class FedLog:
+class FeatureLog:
     """Feature ids that one rank fed to the model, one line a step."""
 
     def __init__(self, run_dir: Path, attempt: int, rank: int) -> None:

@@ -1,59 +1,60 @@
-"""What is read back of a run's journals, of its main node's: who began it, how it was set up, how it ended."""
+"""Reads lines of a run's journals on its main node: its attempts, their setup and their end."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-_LONGEST_LINE = 1 << 18
-"""Bytes; an `attempt` line with its command and an `end` line are some thousands."""
-_SETUP_WITHIN = 1 << 20
-"""Bytes from the beginning of a journal, in which its `setup` line is looked for."""
+from db.storage.run_files import main_journals
+
+MAX_LINE_BYTES = 1 << 18
+"""An `attempt` line with its command, and an `end` line, are some thousands."""
+_MAX_SETUP_BYTES = 1 << 20
+"""The `setup` line lies within so many bytes from the beginning of a journal."""
 
 
-def journals_of(directory: Path) -> list[Path]:
-    """Return the journals of a run's attempts, in order."""
-    return sorted((directory / "journal").glob("attempt-*-node-00000.jsonl"))
-
-
-def first_line(directory: Path) -> dict[str, Any] | None:
-    """Return the `attempt` line of a run's first attempt, or None if nothing has been recorded there."""
-    return next(filter(None, map(line_of, journals_of(directory))), None)
-
-
-def attempt_line(directory: Path, attempt: int) -> dict[str, Any] | None:
-    """Return the `attempt` line of one attempt, or None if it has recorded nothing."""
-    return line_of(journal_path(directory, attempt))
-
-
-def journal_path(directory: Path, attempt: int) -> Path:
-    """Return where an attempt's journal is, of the main node."""
-    return directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl"
-
-
-def line_of(path: Path) -> dict[str, Any] | None:
-    """Return the first line of a journal, or None if nothing has been recorded there."""
+def json_object(raw: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in ``raw``, or None if it holds anything else."""
     try:
-        with path.open("rb") as file:
-            return _object(file.readline(_LONGEST_LINE))
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def first_attempt_line(directory: Path) -> dict[str, Any] | None:
+    """Return the `attempt` line of a run's first attempt, or None if the run has recorded nothing."""
+    return next(filter(None, map(read_attempt_line, main_journals(directory))), None)
+
+
+def newest_attempt_line(directory: Path) -> dict[str, Any] | None:
+    """Return the `attempt` line of a run's newest attempt that has one, or None if the run has recorded nothing."""
+    return next(filter(None, map(read_attempt_line, reversed(main_journals(directory)))), None)
+
+
+def read_attempt_line(journal: Path) -> dict[str, Any] | None:
+    """Return the first line of a journal, or None if it has none or cannot be read."""
+    try:
+        with journal.open("rb") as file:
+            return json_object(file.readline(MAX_LINE_BYTES))
     except OSError:
         return None
 
 
-def setup_of(path: Path) -> dict[str, Any] | None:
-    """Return the `setup` line of a journal, or None if its attempt has not come so far."""
+def read_setup_line(journal: Path) -> dict[str, Any] | None:
+    """Return the `setup` line of a journal, or None if its attempt ended before the setup was complete."""
     try:
-        with path.open("rb") as file:
-            head = file.read(_SETUP_WITHIN)
+        with journal.open("rb") as file:
+            head = file.read(_MAX_SETUP_BYTES)
     except OSError:
         return None
-    lines = (_object(raw) for raw in head.split(b"\n") if b'"setup"' in raw)
+    lines = (json_object(raw) for raw in head.split(b"\n") if b'"setup"' in raw)
     return next((line for line in lines if line is not None and line.get("kind") == "setup"), None)
 
 
-def digests_of(directory: Path) -> dict[str, str]:
-    """Return what a run said first of the content of its `dataset` and its `model`, as far as it has come."""
+def recorded_digests(directory: Path) -> dict[str, str]:
+    """Return the first recorded digests of a run's `dataset` and `model`; what is not recorded is left out."""
     found: dict[str, str] = {}
-    for setup in filter(None, map(setup_of, journals_of(directory))):
+    for setup in filter(None, map(read_setup_line, main_journals(directory))):
         for kind in {"dataset", "model"} - found.keys():
             value = setup.get(kind)
             digest = value.get("digest") if isinstance(value, dict) else None
@@ -64,38 +65,22 @@ def digests_of(directory: Path) -> dict[str, str]:
     return found
 
 
-def newest_line(directory: Path) -> dict[str, Any] | None:
-    """Return the `attempt` line of a run's newest attempt that has come so far; None if nothing has been recorded."""
-    return next(filter(None, map(line_of, reversed(journals_of(directory)))), None)
-
-
-def last_end(directory: Path) -> dict[str, Any] | None:
+def newest_end_line(directory: Path) -> dict[str, Any] | None:
     """Return the `end` line of a run's newest attempt, or None if that attempt has none."""
-    journals = journals_of(directory)
+    journals = main_journals(directory)
     if not journals:
         return None
     try:
         with journals[-1].open("rb") as file:
-            file.seek(max(0, journals[-1].stat().st_size - _LONGEST_LINE))
+            file.seek(max(0, journals[-1].stat().st_size - MAX_LINE_BYTES))
             tail = file.read().split(b"\n")
     except OSError:
         return None
-    for raw in reversed(tail):
-        line = _object(raw)
-        if line is not None and line.get("kind") == "end":
-            return line
-    return None
+    lines = filter(None, map(json_object, reversed(tail)))
+    return next((line for line in lines if line.get("kind") == "end"), None)
 
 
 def is_finished(directory: Path) -> bool:
     """Whether the newest attempt of a run trained to its last step."""
-    end = last_end(directory)
+    end = newest_end_line(directory)
     return end is not None and end.get("status") == "finished"
-
-
-def _object(raw: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    return line if isinstance(line, dict) else None

@@ -1,29 +1,15 @@
-"""Who works for a run: one process group at a time."""
+"""The lock of a run: one process group at a time trains it."""
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-_LOCK = "active.lock"
+from db.storage.file_lock import try_lock
 
 
-@contextmanager
-def hold(directory: Path) -> Iterator[bool]:
-    """Hold a run while the block runs, and tell whether nobody else did: a process that dies lets go.
+def hold(directory: Path) -> AbstractContextManager[bool]:
+    """Hold a run during the block; yields False if another process holds it.
 
-    Where the file system has no locks the answer is yes.
+    Raises:
+        OSError: the lock file cannot be opened.
     """
-    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        except OSError:
-            pass
-        yield True
-    finally:
-        os.close(descriptor)
+    return try_lock(directory / "active.lock")

@@ -14,7 +14,7 @@ FOLDER = "shortages"
 
 
 @dataclass(frozen=True)
-class Shortage:
+class OutOfMemoryRecord:
     """A micro-batch that did not fit.
 
     Attributes:
@@ -35,7 +35,7 @@ class Shortage:
         return 0 if self.num_features == 1 else -(-self.num_features // 2)
 
 
-def keep(directory: Path, rank: int, shortage: Shortage) -> None:
+def keep(directory: Path, rank: int, shortage: OutOfMemoryRecord) -> None:
     """Keep what a rank had no memory for; nothing is raised where it cannot be written, since the attempt ends."""
     path = directory / FOLDER / f"attempt-{shortage.attempt:04d}-rank-{rank:05d}.json"
     unfinished = path.with_suffix(".partial")
@@ -48,16 +48,16 @@ def keep(directory: Path, rank: int, shortage: Shortage) -> None:
         unfinished.rename(path)
 
 
-def narrowest(directory: Path, world_size: int) -> Shortage | None:
+def smallest_oom_record(directory: Path, world_size: int) -> OutOfMemoryRecord | None:
     """Return the smallest micro-batch that did not fit into the memory of as many ranks, or more."""
     found = [_read(path) for path in (directory / FOLDER).glob("attempt-*-rank-*.json")]
     that_count = [each for each in found if each is not None and each.world_size >= world_size]
     return min(that_count, key=lambda each: (each.num_features, -each.attempt), default=None)
 
 
-def _read(path: Path) -> Shortage | None:
+def _read(path: Path) -> OutOfMemoryRecord | None:
     try:
-        shortage = Shortage(**json.loads(path.read_text(encoding="utf-8")))
+        shortage = OutOfMemoryRecord(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     numbers = (shortage.attempt, shortage.world_size, shortage.num_features)

@@ -9,7 +9,7 @@ from typing import Any
 
 from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.run.journal import FedLog, Journal
+from elasticqa.run.journal import FeatureLog, Journal
 from elasticqa.run.metrics import Evaluation, StepMetrics
 from elasticqa.run.tensorboard import TensorBoardLog
 
@@ -24,14 +24,14 @@ class Recorder:
         *,
         journal: Journal | None,
         tensorboard: TensorBoardLog | None,
-        fed_log: FedLog,
+        feature_log: FeatureLog,
         is_main: bool,
     ) -> None:
         self._config = config
         self._plan = plan
         self._journal = journal
         self._tensorboard = tensorboard
-        self._fed_log = fed_log
+        self._feature_log = feature_log
         self._is_main = is_main
         self._said_at = -math.inf
         self._is_gone = False
@@ -41,7 +41,7 @@ class Recorder:
 
     def fed(self, step: int, feature_ids: list[int]) -> None:
         """Note the features that this rank fed to the model in a step."""
-        self._fed_log.write(step, feature_ids)
+        self._feature_log.write(step, feature_ids)
 
     def step(self, metrics: StepMetrics) -> None:
         """Note a step, and say where the run stands every few seconds."""
@@ -101,7 +101,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Return once everything said so far is on the disk."""
-        self._fed_log.flush()
+        self._feature_log.flush()
         if self._journal is not None:
             self._journal.flush()
 
@@ -125,6 +125,6 @@ def progress_line(recent: list[StepMetrics], plan: BatchPlan) -> str:
     left = (plan.samples_seen(plan.num_steps) - last.samples_seen) / rate if rate else 0.0
     minutes, whole_seconds = divmod(round(left), 60)
     return (
-        f"step {last.step}/{plan.num_steps}  epoch {last.samples_seen / plan.num_features:.2f}  loss {loss:.4f}  "
+        f"step {last.step}/{plan.num_steps}  epoch {last.samples_seen / plan.num_train_features:.2f}  loss {loss:.4f}  "
         f"lr {last.learning_rate:.2e}  {rate:.1f} features/s  time left {minutes}:{whole_seconds:02d}"
     )

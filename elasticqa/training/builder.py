@@ -1,82 +1,66 @@
-"""From a config to a trainer with all its parts, restored from the newest checkpoint of its run."""
+"""The parts of a trainer, built from a config and the data and model that were loaded."""
 
-import time
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 
 from elasticqa.checkpoint.checkpointer import Checkpointer
-from elasticqa.checkpoint.retention import SET_ASIDE
-from elasticqa.config.batch_plan import BatchPlan, batch_plan
+from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.data.sampler import StepPlanner
+from elasticqa.data.sampler import Sampler
 from elasticqa.data.squad.features import Features
 from elasticqa.data.task import Task
 from elasticqa.distributed.topology import Topology, resolve_precision
 from elasticqa.elastic.signals import StopRequest
 from elasticqa.models.acceleration import accelerate, check_equal, compile_layers, keep_compiled
 from elasticqa.models.fused_layers import fuse
-from elasticqa.models.parallelize import DTYPES, is_sharded, wrap
+from elasticqa.models.parallelize import DTYPES, is_sharded, parallelize
 from elasticqa.models.question_answering import QuestionAnswerer, feature_losses
 from elasticqa.profiling.step_profiler import NoProfiler, StepProfiler
 from elasticqa.run.attempt import Attempt
 from elasticqa.run.home import home
 from elasticqa.run.recorder import Recorder
 from elasticqa.run.tensorboard import TensorBoardLog
+from elasticqa.training.app_state import app_state_of
 from elasticqa.training.evaluation import Evaluator
-from elasticqa.training.graph_step import CapturedEngine
+from elasticqa.training.graph_step import CudaGraphTrainStep
+from elasticqa.training.loading import Loaded
 from elasticqa.training.optimizer import Updater, build_optimizer
-from elasticqa.training.resume import changed_since
-from elasticqa.training.train_step import EagerEngine, Engine
+from elasticqa.training.progress import Progress
+from elasticqa.training.train_step import EagerTrainStep, TrainStep
 from elasticqa.training.trainer import Trainer
 
 
-def build_trainer(
-    topology: Topology,
-    *,
-    task: Task,
-    answerer: QuestionAnswerer,
-    attempt: Attempt,
-    stop: StopRequest,
-    stack: ExitStack,
-) -> Trainer:
-    """Return the trainer at step 0, the model wrapped; every rank must call this.
+def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: StopRequest, stack: ExitStack) -> Trainer:
+    """Return the trainer at step 0, its model parallelized; every rank must call this.
+
+    Args:
+        topology: of this attempt.
+        loaded: data and model.
+        attempt: that was claimed.
+        stop: that all ranks agree on.
+        stack: closes what was opened when it unwinds.
 
     Raises:
-        ConfigError: precision or parallelism do not fit the devices, or the batch does not fit the world.
+        ConfigError: precision or acceleration do not fit the devices, or ranks differ in them.
     """
-    config = attempt.config
-    plan = batch_plan(config, len(task.train), topology.world_size)
-    engine = build_engine(config, topology, plan=plan, features=task.train, answerer=answerer, stack=stack)
-    tensorboard = None
-    if topology.is_main:
-        tensorboard = TensorBoardLog(attempt.directory / "tensorboard")
-        stack.callback(tensorboard.close)
-    evaluate = None
-    if task.dev is not None:
-        evaluate = Evaluator(
-            features=task.dev,
-            examples=task.dev_examples,
-            topology=topology,
-            precision=engine.precision,
-            max_answer_length=config.max_answer_length,
-            run_directory=attempt.directory,
-            attempt=attempt.number,
-        )
-    recorder = Recorder(
-        config,
-        plan,
-        journal=attempt.journal,
-        tensorboard=tensorboard,
-        fed_log=attempt.fed_log,
-        is_main=topology.is_main,
+    config, plan, task = attempt.config, attempt.plan, loaded.task
+    train_step = build_train_step(
+        config, topology, plan=plan, features=task.train, answerer=loaded.answerer, stop=stop, stack=stack
     )
+    recorder = _recorder(topology, attempt, stack)
+    progress = Progress(plan=plan, began_at=attempt.started_at)
     checkpointer = Checkpointer(
-        attempt.directory / "checkpoints", topology, config.keep_checkpoints, flush_record=recorder.flush
+        attempt.directory / "checkpoints",
+        topology,
+        app_state_of(train_step, progress),
+        keep=config.keep_checkpoints,
+        config=config.to_dict(),
+        flush_record=recorder.flush,
+        on_commit=lambda committed: recorder.write("checkpoint", committed.journal_line()),
     )
     stack.callback(checkpointer.close)
-    planner = StepPlanner(
+    sampler = Sampler(
         plan,
         task.train.lengths,
         seed=config.seed,
@@ -85,36 +69,66 @@ def build_trainer(
         micro_batch_size=attempt.micro_batch_size,
     )
     if topology.device.type == "cuda":
-        # On a CPU the thread would take from the step what it saves.
-        engine.look_ahead(planner)
+        # On a CPU the prefetching thread would compete with the step.
+        train_step.prefetch(sampler)
     return Trainer(
         config=config,
         topology=topology,
         plan=plan,
-        planner=planner,
-        engine=engine,
+        sampler=sampler,
+        train_step=train_step,
         recorder=recorder,
         checkpointer=checkpointer,
-        evaluate=evaluate,
+        progress=progress,
+        evaluate=_evaluator(task, topology, train_step, attempt),
         profiler=NoProfiler(),
         stop=stop,
-        began_at=attempt.started_at,
     )
 
 
-def build_engine(
+def _recorder(topology: Topology, attempt: Attempt, stack: ExitStack) -> Recorder:
+    tensorboard = None
+    if topology.is_main:
+        tensorboard = TensorBoardLog(attempt.directory / "tensorboard")
+        stack.callback(tensorboard.close)
+    return Recorder(
+        attempt.config,
+        attempt.plan,
+        journal=attempt.journal,
+        tensorboard=tensorboard,
+        feature_log=attempt.feature_log,
+        is_main=topology.is_main,
+    )
+
+
+def _evaluator(task: Task, topology: Topology, train_step: TrainStep, attempt: Attempt) -> Evaluator | None:
+    if task.dev is None:
+        return None
+    return Evaluator(
+        features=task.dev,
+        examples=task.dev_examples,
+        topology=topology,
+        precision=train_step.precision,
+        max_answer_length=attempt.config.max_answer_length,
+        run_directory=attempt.directory,
+        attempt=attempt.number,
+    )
+
+
+def build_train_step(
     config: TrainConfig,
     topology: Topology,
     *,
     plan: BatchPlan,
     features: Features,
     answerer: QuestionAnswerer,
+    stop: StopRequest,
     stack: ExitStack,
-) -> Engine:
-    """Return what runs the steps, the model wrapped; every rank must call this.
+) -> TrainStep:
+    """Parallelize the model and return its training step; every rank must call this.
 
     Raises:
-        ConfigError: precision, parallelism or what was asked for to be faster do not fit the devices, or ranks differ.
+        ConfigError: precision, strategy or acceleration do not fit the devices, or ranks differ in them.
     """
     precision = resolve_precision(config.precision, topology.device)
     acceleration = accelerate(config, topology, answerer, precision, plan.num_steps)
@@ -122,16 +136,16 @@ def build_engine(
     if topology.device.type == "cuda" or acceleration.is_compiled:
         keep_compiled(home() / "cache")
     if acceleration.is_captured:
-        # A capture needs a stream of its own. Here it is the stream of everything from the wrapping on: DDP's hooks
-        # stay on the stream that they were made on.
+        # A capture needs a stream of its own. All work from here on uses it: DDP's hooks stay on the stream that they
+        # were created on.
         stack.enter_context(torch.cuda.stream(torch.cuda.Stream(topology.device)))
-    model = wrap(answerer, config.parallel, topology, precision, is_resharded=acceleration.is_resharded)
+    model = parallelize(answerer, config.parallel, topology, precision, is_resharded=acceleration.is_resharded)
     if acceleration.is_compiled:
         compile_layers(model)
     if acceleration.is_fused:
         fuse(model, DTYPES[precision], is_sharded=is_sharded(model))
     optimizer = build_optimizer(model, config)
-    eager = EagerEngine(
+    eager = EagerTrainStep(
         topology=topology,
         features=features,
         model=model,
@@ -139,110 +153,35 @@ def build_engine(
         updater=Updater(optimizer, config, precision, topology.device),
         precision=precision,
         seed=config.seed,
+        stop=stop,
         losses=torch.compile(feature_losses, dynamic=True) if acceleration.is_compiled else feature_losses,
     )
-    engine: Engine = eager
+    train_step: TrainStep = eager
     if acceleration.is_captured:
-        engine = CapturedEngine(
+        train_step = CudaGraphTrainStep(
             eager,
             global_batch_size=plan.global_batch_size,
             micro_batch_size=config.micro_batch_size,
             max_length=config.max_length,
             has_weight_kernel=acceleration.is_fused,
         )
-    stack.callback(engine.close)
-    return engine
+    stack.callback(train_step.close)
+    return train_step
 
 
-def restore(trainer: Trainer, attempt: Attempt) -> str | None:
-    """Bring the trainer to the checkpoint to go on from and return its path in the run directory, if there is one.
+def add_profiler(trainer: Trainer, attempt: Attempt) -> None:
+    """Give the trainer a profiler if its config asks for one and no trace has been written yet, on rank 0.
 
-    That is the newest whole one of the run, or the one that was asked for. Every rank must call this.
+    Call it after the restore: the profiled steps follow from the step that the attempt starts at.
     """
-    checkpointer, engine = trainer.checkpointer, trainer.engine
-    changes = changed_since(attempt.directory, attempt.number, attempt.config)
-    if changes:
-        listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changes.items())
-        trainer.recorder.event("config_changed", f"changed since the attempt before: {listed}", changes=changes)
-    shortage = attempt.shortage
-    if shortage is not None and shortage.attempt == attempt.number - 1:
-        size = attempt.micro_batch_size
-        message = f"{shortage.what} in the attempt before; goes on with micro-batches of at most {size}"
-        trainer.recorder.event("micro_batch_halved", message, step=None, micro_batch_size=size)
-    found = checkpointer.newest_whole() if attempt.checkpoint is None else checkpointer.named(attempt.checkpoint)
-    for message in checkpointer.skipped:
-        trainer.recorder.write("event", {"name": "checkpoint_skipped", "message": message, "data": {}})
-    if found is None:
-        return None
-    path, manifest = found
-    checkpointer.restore(path, engine.model, engine.optimizer, {"updater": engine.updater.state_dict()})
-    trainer.load_progress(manifest.progress)
-    name = f"{path.parent.name}/{path.name}"
-    trainer.recorder.event("resume", f"resumed from {name}", step=manifest.step)
-    if attempt.checkpoint is not None:
-        newer = checkpointer.set_newer_aside(manifest.step)
-        if newer:
-            message = f"newer than {path.name}, so moved to {path.parent.name}/{SET_ASIDE}: {', '.join(newer)}"
-            trainer.recorder.event("checkpoints_set_aside", message, names=newer)
-    return name
-
-
-def plan_profile(trainer: Trainer, attempt: Attempt) -> None:
-    """Give the trainer the profiler that its config asks for: on rank 0, for one stretch of the run's steps.
-
-    One of which no trace was written goes on from the step that the attempt begins at.
-    """
-    is_wanted = trainer.config.profile and trainer.topology.is_main and not trainer.is_profiled
-    if is_wanted and trainer.step < trainer.plan.num_steps:
+    progress = trainer.progress
+    is_wanted = trainer.config.profile and trainer.topology.is_main and not progress.is_profiled
+    if is_wanted and not progress.is_at_end:
         trainer.profiler = StepProfiler(
             attempt.directory,
             attempt=attempt.number,
             rank=trainer.topology.rank,
-            step=trainer.step,
+            step=progress.step,
             num_steps=trainer.plan.num_steps,
             device_type=trainer.topology.device.type,
         )
-
-
-def setup_facts(
-    trainer: Trainer,
-    task: Task,
-    answerer: QuestionAnswerer,
-    attempt: Attempt,
-    resumed_from: str | None,
-    model_digest: str | None,
-) -> dict[str, Any]:
-    """Return the journal's `setup` line.
-
-    Args:
-        trainer: restored.
-        task: of the run.
-        answerer: the model, wrapped or not.
-        attempt: this one.
-        resumed_from: checkpoint, below the run directory.
-        model_digest: of the model's files; of the trainer's rank 0, which alone writes.
-    """
-    acceleration = accelerate(
-        trainer.config, trainer.topology, answerer, trainer.engine.precision, trainer.plan.num_steps
-    )
-    return {
-        "dataset": task.facts,
-        "model": {
-            "name": trainer.config.model,
-            "digest": model_digest,
-            "model_type": answerer.spec.model_type,
-            "num_parameters": answerer.num_parameters,
-            "flops_per_token": answerer.flops_per_token,
-        },
-        "num_steps": trainer.plan.num_steps,
-        "steps_per_epoch": trainer.plan.steps_per_epoch,
-        "start_step": trainer.step,
-        "resumed_from": resumed_from,
-        "precision": trainer.engine.precision,
-        "attention": acceleration.attention,
-        "is_compiled": acceleration.is_compiled,
-        "is_captured": acceleration.is_captured,
-        "is_fused": acceleration.is_fused,
-        "is_resharded": acceleration.is_resharded,
-        "setup_time_s": time.time() - attempt.started_at,
-    }

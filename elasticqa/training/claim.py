@@ -4,11 +4,14 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from db.storage.run_files import journal_path
+from elasticqa.config.batch_plan import BatchPlan, batch_plan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.distributed.facts import git_facts, host_facts, scheduler_facts, software_facts
 from elasticqa.distributed.topology import Topology
@@ -16,10 +19,10 @@ from elasticqa.elastic.end_causes import announce_attempt, take_startup_failures
 from elasticqa.errors import ConfigError
 from elasticqa.run.attempt import Attempt
 from elasticqa.run.home import runs_dir
-from elasticqa.run.journal import SCHEMA_VERSION, FedLog, Journal, claim_attempt
-from elasticqa.run.journal_reader import attempt_line, first_line, last_end
+from elasticqa.run.journal import SCHEMA_VERSION, FeatureLog, Journal, claim_attempt
+from elasticqa.run.journal_reader import first_attempt_line, newest_end_line, read_attempt_line
 from elasticqa.run.lock import hold
-from elasticqa.run.oom_records import Shortage, narrowest
+from elasticqa.run.oom_records import OutOfMemoryRecord, smallest_oom_record
 from elasticqa.run.system_sampler import SystemSampler
 from elasticqa.training.resume import RunChoice, choose_run, fixed_by
 
@@ -28,23 +31,28 @@ _ENDED_AFTERWARDS = 5
 """Attempts before a new one that are looked at for an end that is missing."""
 
 
-def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digests: Mapping[str, str]) -> Attempt:
-    """Claim an attempt and write its first line; every rank must call this.
+def start_attempt(
+    config: TrainConfig, topology: Topology, stack: ExitStack, digests: Mapping[str, str], num_train_features: int
+) -> Attempt:
+    """Claim an attempt of a run and write its first line; every rank must call this.
 
     Args:
         config: as asked for.
         topology: of this attempt.
-        stack: closes journals and samplers and gives the run free when it unwinds.
-        digests: of the content of `dataset` and `model`, which must be those of the run; those of rank 0 count.
+        stack: closes journals and samplers and releases the run when it unwinds.
+        digests: SHA-256 of the content of `dataset` and `model`, which must be those of the run; rank 0's count.
+        num_train_features: of the data set.
 
     Raises:
-        ConfigError: the run cannot go on with this config, or somebody works for it, or it failed for good.
+        ConfigError: the batch does not fit the world, the run cannot be resumed with this config, another process
+            works on it, or it failed for good.
     """
-    config, choice, number, shortage = topology.on_main(lambda: _claim(config, topology, stack, digests))
+    claim = topology.on_main(lambda: _claim(config, topology, stack, digests, num_train_features))
+    config, choice, number = claim.config, claim.choice, claim.number
     directory = choice.directory
     started_at = psutil.Process().create_time()
-    fed_log = FedLog(directory, number, topology.rank)
-    stack.callback(fed_log.close)
+    feature_log = FeatureLog(directory, number, topology.rank)
+    stack.callback(feature_log.close)
     journal = None
     if topology.is_node_main:
         announce_attempt(directory, number)
@@ -65,19 +73,39 @@ def begin(config: TrainConfig, topology: Topology, stack: ExitStack, digests: Ma
     )
     if topology.is_main and journal is not None:
         journal.write("hosts", {"hosts": hosts})
-    return Attempt(config, directory, number, started_at, journal, fed_log, choice.checkpoint, shortage)
+    return Attempt(
+        config=config,
+        plan=claim.plan,
+        directory=directory,
+        number=number,
+        started_at=started_at,
+        journal=journal,
+        feature_log=feature_log,
+        checkpoint=choice.checkpoint,
+        earlier_oom=claim.earlier_oom,
+    )
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What rank 0 decides for all ranks."""
+
+    config: TrainConfig
+    plan: BatchPlan
+    choice: RunChoice
+    number: int
+    earlier_oom: OutOfMemoryRecord | None
 
 
 def _claim(
-    config: TrainConfig, topology: Topology, stack: ExitStack, digests: Mapping[str, str]
-) -> tuple[TrainConfig, RunChoice, int, Shortage | None]:
+    config: TrainConfig, topology: Topology, stack: ExitStack, digests: Mapping[str, str], num_train_features: int
+) -> _Claim:
     choice = choose_run(config, runs_dir(), digests=digests)
-    config = (
-        config.with_global_batch_size(topology.world_size)
-        if choice.is_new
-        else fixed_by(first_line(choice.directory), config)
-    )
-    config.checked_global_batch_size(topology.world_size)
+    if choice.is_new:
+        config = config.with_global_batch_size(topology.world_size)
+    else:
+        config = fixed_by(first_attempt_line(choice.directory), config)
+    plan = batch_plan(config, num_train_features, topology.world_size)
     try:
         choice.directory.mkdir(parents=True, exist_ok=True)
         if not stack.enter_context(hold(choice.directory)):
@@ -85,14 +113,14 @@ def _claim(
                 f"run {choice.run_id} is being worked for by another process: stop that one, or start anew with "
                 "--resume none"
             )
-        end = last_end(choice.directory)
+        end = newest_end_line(choice.directory)
         # torchrun starts a failed worker group again; what fails the same way every time must not be tried again.
         if topology.restart_count and end is not None and end.get("is_fatal"):
             raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
-        shortage = narrowest(choice.directory, topology.world_size)
-        if topology.restart_count and shortage is not None and shortage.micro_batch_size == 0:
+        earlier_oom = smallest_oom_record(choice.directory, topology.world_size)
+        if topology.restart_count and earlier_oom is not None and earlier_oom.micro_batch_size == 0:
             raise ConfigError(
-                f"run {choice.run_id} is not tried again: {shortage.what}; use --activation-checkpointing, more "
+                f"run {choice.run_id} is not tried again: {earlier_oom.what}; use --activation-checkpointing, more "
                 "processes, a smaller --max-length or model"
             )
         number = claim_attempt(choice.directory)
@@ -104,12 +132,12 @@ def _claim(
             f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "
             "ELASTICQA_HOME to a directory that you can write"
         ) from error
-    return config, choice, number, shortage
+    return _Claim(config, plan, choice, number, earlier_oom)
 
 
 def _first_line(config: TrainConfig, topology: Topology, directory: Path, number: int) -> dict[str, Any]:
     scheduler = scheduler_facts(os.environ)
-    before = (attempt_line(directory, number - 1) or {}).get("scheduler")
+    before = (read_attempt_line(journal_path(directory, number - 1)) or {}).get("scheduler")
     if isinstance(before, dict) and before.get("started_at") == scheduler["started_at"]:
         # The same start by the scheduler: this attempt has not waited in the queue again.
         scheduler["submitted_at"] = None

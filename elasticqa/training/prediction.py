@@ -16,7 +16,7 @@ from elasticqa.data.squad.read import Example
 from elasticqa.distributed.topology import Topology, resolve_precision
 from elasticqa.errors import ConfigError
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer, load_model
-from elasticqa.run.journal_reader import first_line
+from elasticqa.run.journal_reader import first_attempt_line
 from elasticqa.training.evaluation import spans_of_share
 
 _LENGTHS = ("max_length", "doc_stride", "max_answer_length")
@@ -72,7 +72,7 @@ class Predictor:
 
 def _config(directory: Path, max_length: int | None, doc_stride: int | None) -> TrainConfig:
     model_config = _model_config(directory)
-    recorded = (first_line(directory.resolve().parent) or {}).get("config")
+    recorded = (first_attempt_line(directory.resolve().parent) or {}).get("config")
     lengths: dict[str, Any] = {}
     if isinstance(recorded, dict):
         lengths = {name: recorded[name] for name in _LENGTHS if isinstance(recorded.get(name), int)}

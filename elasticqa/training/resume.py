@@ -9,20 +9,19 @@ from types import MappingProxyType
 from typing import Any
 
 from db.storage.home import RUN_ID_PATTERN
+from db.storage.run_files import journal_path, main_journals
 from elasticqa.checkpoint.manifest import read_manifest, step_of
 from elasticqa.config.environment import RUN_ID_VARIABLE
 from elasticqa.config.train_config import CHANGEABLE_FIELDS, CHANGEABLE_FIELDS_OF_NAMED_RUN, TrainConfig
 from elasticqa.errors import CheckpointError, ConfigError, shown
 from elasticqa.run.home import find_run, new_run_id
 from elasticqa.run.journal_reader import (
-    digests_of,
-    first_line,
+    first_attempt_line,
     is_finished,
-    journal_path,
-    journals_of,
-    line_of,
-    newest_line,
-    setup_of,
+    newest_attempt_line,
+    read_attempt_line,
+    read_setup_line,
+    recorded_digests,
 )
 from elasticqa.run.lock import hold
 
@@ -76,7 +75,7 @@ def choose_run(
     proposed = runs_dir / run_id
     if config.resume not in ("auto", "none"):
         return _named_run(config, runs_dir, digests)
-    if first_line(proposed) is not None:
+    if first_attempt_line(proposed) is not None:
         _refuse_differences(config, proposed, digests)
         return RunChoice(proposed, is_new=False)
     if config.resume == "auto":
@@ -90,7 +89,7 @@ def _named_run(config: TrainConfig, runs_dir: Path, digests: Mapping[str, str]) 
     for path in (Path(config.resume).absolute(), *_of_id(config.resume, runs_dir)):
         checkpoint = path.resolve() if step_of(path) >= 0 and path.is_dir() else None
         directory = path.resolve() if checkpoint is None else checkpoint.parent.parent
-        if first_line(directory) is not None:
+        if first_attempt_line(directory) is not None:
             break
     else:
         raise ConfigError(
@@ -126,12 +125,12 @@ def _has_gone_back(directory: Path, resume: str) -> bool:
 
     What these attempts have learned since must not be thrown away by a restart or a requeue of the same command.
     """
-    for path in reversed(journals_of(directory)):
-        line = line_of(path)
+    for path in reversed(main_journals(directory)):
+        line = read_attempt_line(path)
         recorded = (line or {}).get("config")
         if line is not None and (not isinstance(recorded, dict) or recorded.get("resume") != resume):
             return False
-        if setup_of(path) is not None:
+        if read_setup_line(path) is not None:
             logger.warning(
                 "run %s has gone back to %s already and goes on from its newest checkpoint; to go back once more, move "
                 "the newer ones away",
@@ -144,7 +143,7 @@ def _has_gone_back(directory: Path, resume: str) -> bool:
 
 def _refuse_differences(config: TrainConfig, directory: Path, digests: Mapping[str, str]) -> None:
     may_change = CHANGEABLE_FIELDS_OF_NAMED_RUN
-    differences = _differences(config, directory, first_line(directory), digests, may_change)
+    differences = _differences(config, directory, first_attempt_line(directory), digests, may_change)
     if differences:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
         raise ConfigError(
@@ -154,11 +153,13 @@ def _refuse_differences(config: TrainConfig, directory: Path, digests: Mapping[s
 
 
 def _is_unfinished(config: TrainConfig, directory: Path, digests: Mapping[str, str]) -> bool:
-    line = first_line(directory)
+    line = first_attempt_line(directory)
     if line is None or line.get("provenance") != "measured":
         return False
     # By its newest attempt, which may compute in another way than the first.
-    if _differences(config, directory, newest_line(directory), digests, CHANGEABLE_FIELDS) or is_finished(directory):
+    if _differences(config, directory, newest_attempt_line(directory), digests, CHANGEABLE_FIELDS) or is_finished(
+        directory
+    ):
         return False
     try:
         with hold(directory) as is_mine:
@@ -181,12 +182,12 @@ def _differences(
     may_change: frozenset[str],
 ) -> dict[str, tuple[Any, Any]]:
     recorded = (line or {}).get("config")
-    found = fixed_by(first_line(directory), config).differences(
+    found = fixed_by(first_attempt_line(directory), config).differences(
         recorded if isinstance(recorded, dict) else {}, may_change
     )
     if found:
         return found
-    before = digests_of(directory)
+    before = recorded_digests(directory)
     return {
         f"content of the {_CONTENTS[kind]} (SHA-256)": (before[kind], digest)
         for kind, digest in digests.items()
@@ -199,8 +200,8 @@ def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[st
 
     One that ended before has told no change, and has trained nothing.
     """
-    paths = [path for path in reversed(journals_of(directory)) if path < journal_path(directory, attempt)]
-    recorded = next((line_of(path) or {} for path in paths if setup_of(path)), {}).get("config")
+    paths = [path for path in reversed(main_journals(directory)) if path < journal_path(directory, attempt)]
+    recorded = next((read_attempt_line(path) or {} for path in paths if read_setup_line(path)), {}).get("config")
     if not isinstance(recorded, dict):
         return {}
     now = config.to_dict()

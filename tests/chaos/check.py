@@ -11,7 +11,7 @@ import pytest
 
 from db.engine import create_engine_for
 from elasticqa.checkpoint.manifest import checkpoint_directories, read_manifest
-from elasticqa.run.journal_reader import last_end
+from elasticqa.run.journal_reader import newest_end_line
 from tests.chaos.schedule import EVALUATE_EVERY, NUM_STEPS
 from tests.support.rows import every_row, rebuilt
 
@@ -45,7 +45,7 @@ class Run:
         Raises:
             AssertionError: the run is not finished, or its record has a hole.
         """
-        end = last_end(directory)
+        end = newest_end_line(directory)
         assert end is not None, f"{directory} has no end"
         assert (end["status"], end["step"]) == ("finished", num_steps)
         journals = {number: journal_of(directory, number) for number in _attempts(directory)}

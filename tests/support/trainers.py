@@ -13,7 +13,7 @@ from elasticqa.data.sampler import Sampler
 from elasticqa.distributed.topology import Topology
 from elasticqa.elastic.signals import StopRequest
 from elasticqa.profiling.step_profiler import NoProfiler
-from elasticqa.run.journal import FedLog, Journal
+from elasticqa.run.journal import FeatureLog, Journal
 from elasticqa.run.metrics import Evaluation
 from elasticqa.run.recorder import Recorder
 from elasticqa.training.trainer import Trainer
@@ -66,7 +66,7 @@ def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trai
             plan,
             journal=Journal(directory, 1, 0) if topology.is_main else None,
             tensorboard=None,
-            fed_log=FedLog(directory, 1, topology.rank),
+            feature_log=FeatureLog(directory, 1, topology.rank),
             is_main=topology.is_main,
         ),
         checkpointer=Checkpointer(directory / "checkpoints", topology, keep=9),

@@ -1,4 +1,4 @@
-"""Features made once per node, kept as memory-mapped columns that all its processes share."""
+"""Cache of features: built once per node, then memory-mapped by all its processes."""
 
 import hashlib
 import json
@@ -10,53 +10,63 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from db.storage.file_lock import locked
 from elasticqa.data.squad.features import Features, Windowing, build_features
-from elasticqa.data.squad.lock import locked
 from elasticqa.data.squad.read import read_content, read_squad
 from elasticqa.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Raise when the columns or the way that they are computed change.
+# Increase when the columns or their computation change.
 _FORMAT_VERSION = 1
 _META = "meta.json"
 
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """What to make features of."""
+    """A SQuAD v1.1 file and how to build features from it.
+
+    Attributes:
+        path: of the file.
+        for_training: skip examples with an answer that is not at its offset.
+        windowing: lengths in tokens.
+        max_examples: use only the first N of the examples that are not skipped.
+        strict: refuse a training file with an answer that is not at its offset.
+    """
 
     path: Path
-    """SQuAD v1.1 file."""
     for_training: bool
     windowing: Windowing
     max_examples: int | None = None
-    """The first N usable examples only."""
     strict: bool = False
-    """Refuse a training file with an answer that is not at its offset."""
 
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """Features of a data set and what the record says about it."""
+    """Features of a file and facts about it.
+
+    Attributes:
+        features: memory-mapped.
+        digest: SHA-256 of the file, in hex.
+        num_examples: that have features.
+        num_skipped_examples: in the whole file, skipped because an answer is not at its offset.
+    """
 
     features: Features
     digest: str
-    """sha256 of the file, in hexadecimal."""
     num_examples: int
     num_skipped_examples: int
-    """Of the whole file, left out since an answer is not at its offset."""
 
 
 def load_or_build(request: FeatureRequest, tokenizer: "PreTrainedTokenizerBase", cache_dir: Path) -> CachedFeatures:
-    """Return the features, memory-mapped from ``cache_dir``; the first process to come makes them.
+    """Return the features, memory-mapped from ``cache_dir``; one process builds them while the others wait.
 
-    Others wait for that process, and the next of them takes over if it dies. Damaged columns are made anew.
+    If the building process dies, the next one builds. Damaged columns are built again.
 
     Raises:
         DataError: the file is not SQuAD v1.1.
-        ConfigError: the tokenizer or the lengths cannot give features, or the cache cannot be written.
+        ConfigError: the tokenizer or the lengths do not allow features, or the cache cannot be written.
     """
     digest = hashlib.sha256(read_content(request.path)).hexdigest()
     folder = cache_dir / _key(request, digest, tokenizer)
@@ -70,8 +80,8 @@ def load_or_build(request: FeatureRequest, tokenizer: "PreTrainedTokenizerBase",
     except OSError as error:
         shutil.rmtree(folder.with_suffix(".unfinished"), ignore_errors=True)
         raise ConfigError(
-            f"features cannot be kept in {cache_dir} ({error.strerror or error}): free its file system, or set "
-            "ELASTICQA_HOME to a directory with room"
+            f"features cannot be written to {cache_dir} ({error.strerror or error}): free space there, or set "
+            "ELASTICQA_HOME to a directory with space"
         ) from error
     if cached is None:
         raise ConfigError(f"{folder} cannot be read back just after it was written: check the disk of the cache")
@@ -94,7 +104,7 @@ def _key(request: FeatureRequest, digest: str, tokenizer: "PreTrainedTokenizerBa
 
 
 def _build(request: FeatureRequest, digest: str, tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
-    """Write the folder under the lock; it appears whole or not at all."""
+    """Write the folder atomically; the caller holds the lock."""
     data = read_squad(request.path, for_training=request.for_training, strict=request.strict)
     examples = data.examples[: request.max_examples]
     features = build_features(examples, tokenizer, request.windowing)
@@ -126,13 +136,13 @@ def _checksum(path: Path) -> int:
 
 
 def _load(folder: Path) -> CachedFeatures | None:
-    """Return the features, or None where they are absent or damaged."""
+    """Return the features, or None if they are absent or damaged."""
     try:
         meta: dict[str, Any] = json.loads((folder / _META).read_bytes())
         paths = {name: folder / f"{name}.npy" for name in _COLUMNS}
         if meta["checksums"] != {name: _checksum(path) for name, path in paths.items()}:
             return None
-        # As plain arrays: to index a memmap makes another one, at several times the cost.
+        # As plain arrays: indexing a memmap creates another memmap, at several times the cost.
         columns = {name: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)) for name, path in paths.items()}
         return CachedFeatures(Features(**columns), meta["digest"], meta["num_examples"], meta["num_skipped_examples"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Where data sets come from: the packaged demo, files of the SQuAD format, or the Hugging Face hub."""
+"""Find a data set: the packaged demo, SQuAD files, or a data set on the Hugging Face hub."""
 
 import importlib
 import json
@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from db.storage.file_lock import locked
 from elasticqa.data.hub import Hub, is_path
-from elasticqa.data.squad.lock import locked
 from elasticqa.errors import ConfigError, shown
 
 DEMO = Path(__file__).parent / "demo"
@@ -20,7 +20,7 @@ _COLUMNS = ("id", "context", "question", "answers")
 
 @dataclass(frozen=True)
 class DatasetPaths:
-    """SQuAD v1.1 files; ``eval`` is None where there is nothing to evaluate on."""
+    """SQuAD v1.1 files of a data set; ``eval`` is None if it has nothing to evaluate on."""
 
     train: Path
     eval: Path | None
@@ -28,7 +28,7 @@ class DatasetPaths:
 
 
 class DatasetNotFoundError(ConfigError):
-    """A data set that is neither here nor to be had."""
+    """A data set that is not on this machine and that the hub cannot provide."""
 
     def __init__(self, dataset: str, reason: str) -> None:
         super().__init__(dataset, reason)
@@ -48,14 +48,14 @@ def resolve_dataset(name_or_path: str, eval_file: str | None, cache_dir: Path, h
 
     Args:
         name_or_path: `demo`, a directory with one train*.json and at most one dev*.json (.gz allowed), a
-            file, or the name of a data set of the SQuAD format on the hub.
-        eval_file: evaluate on this file instead.
-        cache_dir: where a data set of the hub is kept as files, which are used from then on.
-        hub: the hub to ask.
+            file, or the name of a data set in SQuAD format on the hub.
+        eval_file: file to evaluate on instead.
+        cache_dir: directory for files of hub data sets; written once, then reused.
+        hub: defaults to the Hugging Face hub.
 
     Raises:
-        DatasetNotFoundError: it is not there; within five seconds.
-        ConfigError: a directory or a data set of the hub that cannot be used.
+        DatasetNotFoundError: within five seconds, if the data set cannot be found.
+        ConfigError: the directory or the hub's data set cannot be used.
     """
     path = Path(name_or_path).expanduser()
     dev: Path | None
@@ -72,14 +72,14 @@ def resolve_dataset(name_or_path: str, eval_file: str | None, cache_dir: Path, h
     if eval_file is not None:
         dev = Path(eval_file).expanduser()
         if not dev.is_file():
-            raise ConfigError(f"eval_file={shown(eval_file)} is no file: give a SQuAD v1.1 file as --eval-file")
+            raise ConfigError(f"eval_file={shown(eval_file)} is not a file: give a SQuAD v1.1 file as --eval-file")
     return DatasetPaths(train, dev, name_or_path)
 
 
 def _in_directory(folder: Path) -> tuple[Path, Path | None]:
     train, dev = _only(folder, "train"), _only(folder, "dev")
     if train is None:
-        raise ConfigError(f"dataset={shown(str(folder))} has no train*.json or train*.json.gz: name the file itself")
+        raise ConfigError(f"dataset={shown(str(folder))} has no train*.json or train*.json.gz: give --dataset a file")
     return train, dev
 
 
@@ -88,19 +88,19 @@ def _only(folder: Path, split: str) -> Path | None:
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise ConfigError(
-            f"dataset={shown(str(folder))} has {len(found)} files {split}*.json ({names}): name the one to "
-            "train on, and the one to evaluate on with --eval-file"
+            f"dataset={shown(str(folder))} has {len(found)} files {split}*.json ({names}): give --dataset the file to "
+            "train on, and --eval-file the one to evaluate on"
         )
     return found[0] if found else None
 
 
 def _from_hub(name: str, cache_dir: Path, hub: Hub) -> Path:
-    """Return the directory with the data set as files, made by the first process that asks."""
+    """Return the directory with the data set as files; the first process downloads them."""
     folder = cache_dir / name.replace("/", "--")
     with locked(cache_dir / f"{folder.name}.lock"):
         if not folder.is_dir():
-            # The data set may be in the library's own cache, which it looks into by itself when offline.
-            reason = None if hub.is_offline else hub.why_not("datasets", name)
+            # Offline, the `datasets` library still reads its own cache.
+            reason = None if hub.is_offline else hub.why_unavailable("datasets", name)
             if reason:
                 raise DatasetNotFoundError(name, reason)
             write_splits(_load(name), folder, name)
@@ -118,10 +118,10 @@ def _load(name: str) -> Mapping[str, Any]:
 
 
 def write_splits(splits: Mapping[str, Any], folder: Path, name: str) -> None:
-    """Write the splits of a ``datasets`` data set as SQuAD JSON; the folder appears whole or not at all.
+    """Write the splits of a ``datasets`` data set as SQuAD JSON, atomically.
 
     Raises:
-        ConfigError: no split ``train``, or a split without a column of the SQuAD format.
+        ConfigError: there is no split ``train``, or a split lacks a column of the SQuAD format.
     """
     if "train" not in splits:
         raise ConfigError(f"dataset={shown(name)} has splits {sorted(splits)} and no train: use another data set")
@@ -131,10 +131,10 @@ def write_splits(splits: Mapping[str, Any], folder: Path, name: str) -> None:
     for split, file_name in (("train", "train.json"), ("validation", "dev.json")):
         if split not in splits:
             continue
-        lacking = [column for column in _COLUMNS if column not in splits[split].column_names]
-        if lacking:
+        missing = [column for column in _COLUMNS if column not in splits[split].column_names]
+        if missing:
             raise ConfigError(
-                f"dataset={shown(name)} has no column {lacking[0]} in split {split}: the SQuAD format has "
+                f"dataset={shown(name)} has no column {missing[0]} in split {split}: the SQuAD format has "
                 f"{', '.join(_COLUMNS)}; convert it to a SQuAD v1.1 file"
             )
         document = {"version": "1.1", "data": _articles(splits[split])}
@@ -143,7 +143,7 @@ def write_splits(splits: Mapping[str, Any], folder: Path, name: str) -> None:
 
 
 def _articles(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return articles of paragraphs; rows in a row that share a title, or a context, belong together."""
+    """Return articles with paragraphs: consecutive rows with equal titles, then with equal contexts, are grouped."""
     return [
         {
             "title": title,

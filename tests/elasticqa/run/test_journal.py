@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from elasticqa.errors import JournalError
-from elasticqa.run.journal import FedLog, Journal, claim_attempt
+from elasticqa.run.journal import FeatureLog, Journal, claim_attempt
 from tests.support.paths import REPOSITORY
 
 # Writes lines without end; prints the number of the last line after each flush that returned.
@@ -206,7 +206,7 @@ def test_claim_attempt_gives_each_process_its_own_number(tmp_path: Path) -> None
 
 
 def test_fed_log_writes_arrays_as_plain_numbers(tmp_path: Path) -> None:
-    log = FedLog(tmp_path, attempt=1, rank=3)
+    log = FeatureLog(tmp_path, attempt=1, rank=3)
     log.write(1, [4, 2])
     log.write(2, np.array([7, 5], dtype=np.int32))  # type: ignore[arg-type]
     log.flush()

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticqa.run.oom_records import FOLDER, Shortage, keep, narrowest
+from elasticqa.run.oom_records import FOLDER, OutOfMemoryRecord, keep, smallest_oom_record
 
 
-def shortage(num_features: int, *, attempt: int = 1, world_size: int = 2) -> Shortage:
-    return Shortage(attempt, world_size, num_features, f"a micro-batch of {num_features} features does not fit")
+def shortage(num_features: int, *, attempt: int = 1, world_size: int = 2) -> OutOfMemoryRecord:
+    return OutOfMemoryRecord(
+        attempt, world_size, num_features, f"a micro-batch of {num_features} features does not fit"
+    )
 
 
 @pytest.mark.parametrize(("num_features", "size"), [(24, 12), (7, 4), (2, 1), (1, 0)])
@@ -17,13 +19,13 @@ def test_half_is_tried_next(num_features: int, size: int) -> None:
 
 
 def test_smallest_that_did_not_fit_counts_for_as_many_ranks_or_fewer(tmp_path: Path) -> None:
-    assert narrowest(tmp_path, 1) is None
+    assert smallest_oom_record(tmp_path, 1) is None
     keep(tmp_path, 1, shortage(8))
     keep(tmp_path, 3, shortage(4, attempt=2))
     keep(tmp_path, 0, shortage(2, world_size=1))
-    assert narrowest(tmp_path, 2) == shortage(4, attempt=2)
-    assert narrowest(tmp_path, 1) == shortage(2, world_size=1)
-    assert narrowest(tmp_path, 3) is None
+    assert smallest_oom_record(tmp_path, 2) == shortage(4, attempt=2)
+    assert smallest_oom_record(tmp_path, 1) == shortage(2, world_size=1)
+    assert smallest_oom_record(tmp_path, 3) is None
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ def test_smallest_that_did_not_fit_counts_for_as_many_ranks_or_fewer(tmp_path: P
 def test_what_cannot_be_read_is_left_out(content: str, tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "attempt-0001-rank-00000.json").write_text(content, encoding="utf-8")
-    assert narrowest(tmp_path, 1) is None
+    assert smallest_oom_record(tmp_path, 1) is None
 
 
 def test_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:

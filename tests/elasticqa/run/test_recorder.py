@@ -9,11 +9,11 @@ import pytest
 
 from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.run.journal import FedLog, Journal
+from elasticqa.run.journal import FeatureLog, Journal
 from elasticqa.run.recorder import Recorder, progress_line
 from tests.support.training import EVALUATION, STEP, fed, journal
 
-PLAN = BatchPlan(num_features=100, global_batch_size=10, steps_per_epoch=10, num_steps=20)
+PLAN = BatchPlan(num_train_features=100, global_batch_size=10, steps_per_epoch=10, num_steps=20)
 
 MakeRecorder = Callable[..., Recorder]
 
@@ -28,7 +28,7 @@ def recorder(tmp_path: Path) -> MakeRecorder:
             PLAN,
             journal=Journal(tmp_path, 1, 0),
             tensorboard=None,
-            fed_log=FedLog(tmp_path, 1, 0),
+            feature_log=FeatureLog(tmp_path, 1, 0),
             is_main=is_main,
         )
 

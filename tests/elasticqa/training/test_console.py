@@ -8,14 +8,14 @@ import pytest
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.run.attempt import Attempt
-from elasticqa.run.journal import FedLog
+from elasticqa.run.journal import FeatureLog
 from elasticqa.run.metrics import Evaluation
 from elasticqa.training.console import closing, opening
 
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:
-    return Attempt(TrainConfig(), tmp_path / "RUN", 2, 0.0, None, FedLog(tmp_path / "RUN", 2, 0))
+    return Attempt(TrainConfig(), tmp_path / "RUN", 2, 0.0, None, FeatureLog(tmp_path / "RUN", 2, 0))
 
 
 def setup(**dataset: Any) -> dict[str, Any]:

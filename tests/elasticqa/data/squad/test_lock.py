@@ -33,7 +33,7 @@ print(folder.stat().st_ino, folder.stat().st_mtime_ns, len(cached.features), flu
 HOLDER = """
 import sys
 from pathlib import Path
-from elasticqa.data.squad.lock import locked
+from db.storage.file_lock import locked
 lock, unfinished = map(Path, sys.argv[1:])
 with locked(lock):
     unfinished.mkdir()
