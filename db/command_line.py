@@ -1,6 +1,7 @@
 """The command line of every program that has options: what is wrong with it is said in one line."""
 
 import argparse
+import sys
 from typing import NoReturn
 
 
@@ -13,3 +14,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and exit with status 2."""
         self.exit(2, f"{self.prog}: {' '.join(message.split())}; --help tells the options\n")
+
+    def refuse(self, error: Exception) -> int:
+        """Print an error as one line and return exit status 2, for a request that cannot be met."""
+        sys.stderr.write(f"{self.prog}: {' '.join(str(error).split())}\n")
+        return 2

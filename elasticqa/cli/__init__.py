@@ -1,1 +1,1 @@
-"""The command line: one module per command; each has main(argv), which returns the exit code."""
+"""The command line: one module per command; its main(argv) returns the exit status."""

@@ -1,4 +1,4 @@
-"""`elasticqa annotate`: what a user adds to a run, as lines beside its journal."""
+"""`elasticqa annotate`: name, tag or comment a run."""
 
 import argparse
 import os
@@ -15,23 +15,24 @@ from elasticqa.run.home import find_run, runs_dir
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Annotate a run and return 0, or 2 where it cannot be done."""
-    parser = Parser(prog="elasticqa annotate", description="Name, tag or note a run.")
-    parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
-    parser.add_argument("--name", help="what the pages call it; '' takes the name away")
-    parser.add_argument("--tag", action="append", default=[], help="add a tag; may be given several times")
-    parser.add_argument("--untag", action="append", default=[], help="take a tag away")
-    parser.add_argument("--note", help="free text in place of the note so far; '' takes it away")
+    """Annotate a run; return 0, or 2 for a wrong request."""
+    parser = Parser(
+        prog="elasticqa annotate", description="Name, tag or comment a run; the dashboard and `elasticqa runs` show it."
+    )
+    parser.add_argument("run", metavar="RUN", help="run id or unique prefix")
+    parser.add_argument("--name", help="display name; '' removes it")
+    parser.add_argument("--tag", action="append", default=[], help="add a tag (repeatable)")
+    parser.add_argument("--untag", action="append", default=[], help="remove a tag (repeatable)")
+    parser.add_argument("--note", help="free text that replaces the note; '' removes it")
     options = parser.parse_args(argv)
     try:
-        annotations = _asked(options)
+        annotations = _annotations(options)
         runs = runs_dir(environ)
         run_id = find_run(options.run, runs)
         _write(runs / run_id, annotations)
         bring_up_to_date(environ)
     except (ConfigError, DatabaseError) as error:
-        sys.stderr.write(f"{parser.prog}: {error}\n")
-        return 2
+        return parser.refuse(error)
     sys.stdout.write(f"{run_id}: {', '.join(f'{kind} {value!r}' for kind, value in annotations)}\n")
     return 0
 
@@ -41,21 +42,21 @@ def _write(directory: Path, annotations: list[tuple[str, str]]) -> None:
         annotate(directory, annotations)
     except OSError as error:
         raise ConfigError(
-            f"{directory} cannot be written ({error.strerror}): annotations lie beside the run's journal; free its "
-            "file system, or ask whose run it is"
+            f"{directory} cannot be written ({error.strerror}): annotations are stored in the run directory; free "
+            "space on its file system, or ask the owner of the run"
         ) from error
 
 
-def _asked(options: argparse.Namespace) -> list[tuple[str, str]]:
-    asked = [(kind, value) for kind in ("name", "note") if (value := getattr(options, kind)) is not None]
-    asked += [(kind, value) for kind in ("tag", "untag") for value in getattr(options, kind)]
-    if not asked:
+def _annotations(options: argparse.Namespace) -> list[tuple[str, str]]:
+    pairs = [(kind, value) for kind in ("name", "note") if (value := getattr(options, kind)) is not None]
+    pairs += [(kind, value) for kind in ("tag", "untag") for value in getattr(options, kind)]
+    if not pairs:
         raise ConfigError("nothing to annotate: give --name, --tag, --untag or --note")
-    for kind, value in asked:
+    for kind, value in pairs:
         if kind in ("tag", "untag") and not value.strip():
             raise ConfigError(f"--{kind} {value!r} is blank: a tag has at least one letter")
         try:
             value.encode()
         except UnicodeEncodeError:
             raise ConfigError(f"--{kind} {value!r} is not UTF-8: type it in a UTF-8 terminal") from None
-    return asked
+    return pairs

@@ -1,4 +1,4 @@
-"""`elasticqa checkpoints`: what a run could go on from."""
+"""`elasticqa checkpoints`: list and verify the checkpoints of a run."""
 
 import json
 import os
@@ -13,7 +13,6 @@ from db.reports.plain import to_plain
 from db.reports.tables import Column, Table
 from elasticqa.checkpoint.manifest import checkpoint_directories, has_all_bytes, read_manifest, step_of
 from elasticqa.checkpoint.retention import SET_ASIDE, noted_best
-from elasticqa.cli.reading import complain
 from elasticqa.errors import CheckpointError, ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
@@ -30,9 +29,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A checkpoint; what a manifest that cannot be read would tell is None.
+    """A checkpoint; ``reason``, ``saved_at`` and ``bytes`` are None if the manifest cannot be read.
 
-    ``state`` is ``whole`` (every file has its size, and with --verify its checksum), ``torn`` or ``flipped``.
+    ``state`` is ``whole``, ``torn`` (a file is missing or has another size) or ``flipped`` (a checksum differs).
     """
 
     step: int
@@ -50,18 +49,20 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Print the checkpoints of a run.
 
     Returns:
-        0, or 1 where --verify found one that is not whole, or 2 where there is no such run.
+        0, 1 if --verify finds a damaged checkpoint, or 2 if there is no such run.
     """
     parser = Parser(prog="elasticqa checkpoints", description="List the checkpoints of a run, newest first.")
-    parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
-    parser.add_argument("--verify", action="store_true", help="compare the checksum of every file as well")
-    parser.add_argument("--json", action="store_true", help="print them as JSON")
+    parser.add_argument("run", metavar="RUN", help="run id or unique prefix")
+    parser.add_argument(
+        "--verify", action="store_true", help="also compare the checksum of every file; exit status 1 if one is damaged"
+    )
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
     options = parser.parse_args(argv)
     try:
         runs = runs_dir(environ)
         directory = runs / find_run(options.run, runs) / "checkpoints"
     except ConfigError as error:
-        return complain(parser.prog, error)
+        return parser.refuse(error)
     rows = rows_of(directory, verify=options.verify)
     if options.json:
         sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
@@ -71,7 +72,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def rows_of(directory: Path, *, verify: bool) -> list[Row]:
-    """Return the checkpoints in a directory, newest first, then those that were set aside."""
+    """Return the checkpoints in a directory, newest first, followed by those set aside."""
     best = noted_best(directory)
     rows: list[Row] = []
     for path in checkpoint_directories(directory):
@@ -118,5 +119,5 @@ def _table(rows: Sequence[Row], directory: Path) -> Table:
         )
         for row in rows
     )
-    note = f"in {text(directory)}" if rows else "this run has none"
+    note = f"in {text(directory)}" if rows else "this run has no checkpoints"
     return Table("Checkpoints", _COLUMNS, cells, (note,))

@@ -1,4 +1,4 @@
-"""`elasticqa export`: a run in one file."""
+"""`elasticqa export`: pack a run into one file."""
 
 import os
 import sys
@@ -8,22 +8,23 @@ from pathlib import Path
 from db.bundle import BundleError, export_run
 from db.command_line import Parser
 from db.reports.cells import text
-from elasticqa.cli.reading import complain
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Write a bundle and return 0, or 2 where it cannot be made."""
+    """Write a bundle; return 0, or 2 if it cannot be written."""
     parser = Parser(
         prog="elasticqa export",
-        description="Pack a run into one file that `elasticqa import` puts back on any machine.",
+        description="Pack a run into one file, which `elasticqa import` unpacks on any machine.",
     )
-    parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.tar.gz", help="default: RUN.tar.gz")
+    parser.add_argument("run", metavar="RUN", help="run id or unique prefix")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.tar.gz", help="file to write (default: RUN.tar.gz)")
     checkpoints = parser.add_mutually_exclusive_group()
-    checkpoints.add_argument("--with-checkpoints", action="store_true", help="take checkpoints and the model along")
-    checkpoints.add_argument("--without-checkpoints", dest="with_checkpoints", action="store_false", help="the default")
+    checkpoints.add_argument("--with-checkpoints", action="store_true", help="include checkpoints and the model")
+    checkpoints.add_argument(
+        "--without-checkpoints", dest="with_checkpoints", action="store_false", help="leave them out (default)"
+    )
     options = parser.parse_args(argv)
     try:
         runs = runs_dir(environ)
@@ -31,7 +32,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         target = options.output or Path(f"{run_id}.tar.gz")
         manifest = export_run(runs / run_id, target, with_checkpoints=options.with_checkpoints)
     except (ConfigError, BundleError) as error:
-        return complain(parser.prog, error)
+        return parser.refuse(error)
     size = target.stat().st_size
     sys.stdout.write(f"{text(target)}: run {run_id}, {len(manifest.entries)} files, {size:,} bytes\n")
     return 0

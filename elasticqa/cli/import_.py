@@ -1,4 +1,4 @@
-"""`elasticqa import`: results of other programs, and bundles of `elasticqa export`."""
+"""`elasticqa import`: add results of other tools, or a bundle from `elasticqa export`."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from db.command_line import Parser
 from db.engine import DatabaseError
 from db.importers import ForeignFormatError, ForeignRun, Found, TraceFacts, found_in, read_foreign, trace_run, write_run
 from db.reports.cells import text
-from elasticqa.cli.reading import complain, refresh
+from elasticqa.cli.record import update
 from elasticqa.errors import ConfigError
 from elasticqa.profiling.trace.scan import TraceError
 from elasticqa.profiling.trace.summary import TraceSummary, summarize
@@ -18,12 +18,13 @@ from elasticqa.run.home import runs_dir
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Import every path; return 0, or 2 if one of them could not be taken (the others are)."""
+    """Import every path; return 0, or 2 if one of them cannot be imported (the others are)."""
     parser = Parser(
         prog="elasticqa import",
-        description="Add results of the Hugging Face Trainer, Lightning, TensorBoard or Kineto, or bundles.",
+        description="Import results of the Hugging Face Trainer, Lightning, TensorBoard or torch.profiler, or bundles of "
+        "`elasticqa export`.",
     )
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a file, or a folder with results")
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a file, or a directory with results")
     options = parser.parse_args(argv)
     status = 0
     try:
@@ -31,15 +32,15 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
             if isinstance(result, str):
                 sys.stdout.write(result + "\n")
             else:
-                status = complain(parser.prog, result)
-        refresh(environ)
+                status = parser.refuse(result)
+        update(environ)
     except (ConfigError, DatabaseError) as error:
-        return complain(parser.prog, error)
+        return parser.refuse(error)
     return status
 
 
 def _results(paths: Sequence[Path], runs: Path) -> Iterator[str | Exception]:
-    """Yield what was done with each result; a damaged one keeps none of the others from being taken."""
+    """Yield a line, or the error, for each result; one that is damaged does not stop the others."""
     for path in paths:
         try:
             found = found_in(path)
@@ -54,7 +55,7 @@ def _results(paths: Sequence[Path], runs: Path) -> Iterator[str | Exception]:
 
 
 def _import(found: Found, runs: Path) -> str:
-    """Return what was done, in one line."""
+    """Import one result and return a line about it."""
     if found.kind == "bundle":
         restored = import_bundle(found.path, runs)
         run_id, is_new = restored.run_id, restored.is_new
@@ -62,7 +63,7 @@ def _import(found: Found, runs: Path) -> str:
         run = _trace(found.path) if found.kind == "kineto" else read_foreign(found)
         imported = write_run(run, runs)
         run_id, is_new = imported.run_id, imported.is_new
-    return f"{text(found.path)}: run {run_id} {'imported' if is_new else 'is here already'}"
+    return f"{text(found.path)}: run {run_id} {'imported' if is_new else 'exists already'}"
 
 
 def _trace(path: Path) -> ForeignRun:
@@ -71,7 +72,7 @@ def _trace(path: Path) -> ForeignRun:
 
 
 def _facts(summary: TraceSummary) -> TraceFacts:
-    """The name of the device is known where all devices of the trace have one name."""
+    """Return facts of a trace; the device name is None if its devices have different names."""
     names = {device.name for device in summary.devices or ()}
     return TraceFacts(
         rank=summary.rank,

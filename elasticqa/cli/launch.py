@@ -25,7 +25,7 @@ from elasticqa.distributed.facts import JOINED_JOB_VARIABLE
 from elasticqa.distributed.node_facts import node_facts
 from elasticqa.distributed.process_environment import complete, enter, own_environment
 from elasticqa.distributed.topology import PROMISED, check_parallel, resolve_precision
-from elasticqa.elastic.preflight import Place, attend, join
+from elasticqa.elastic.preflight import Place, check_starting_nodes, join
 from elasticqa.errors import ConfigError, DataError, ExitCode, shown
 from elasticqa.run.home import HomeError, home, new_run_id
 
@@ -120,7 +120,7 @@ def _first_host(environ: Mapping[str, str]) -> str:
     return first_of(node_list)
 
 
-def roll_call(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -> None:
+def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -> None:
     """Compare the nodes that Slurm starts together, or this one with those that it joins; all of them call this.
 
     Args:
@@ -147,7 +147,7 @@ def roll_call(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -
         else first_host,
         port=job_port(job_id, 0.5),
     )
-    attend(place, facts, home(environ), launch.min_nodes)
+    check_starting_nodes(place, facts, home(environ), launch.min_nodes)
 
 
 def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
@@ -213,7 +213,7 @@ def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, enviro
     except (ConfigError, DataError) as error:
         refusal = error
     if launch is not None and launch.max_nodes > 1 and environ.get("SLURM_NODEID"):
-        roll_call(launch, None if refusal is None else str(refusal), environ)
+        run_preflight(launch, None if refusal is None else str(refusal), environ)
     if refusal is not None:
         raise refusal
 

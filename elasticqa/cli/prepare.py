@@ -1,4 +1,4 @@
-"""`elasticqa prepare`: fetch and make everything that a training run reads, so that it then needs no network."""
+"""`elasticqa prepare`: download and preprocess what a training run reads, so that it needs no network."""
 
 import os
 import shlex
@@ -20,28 +20,28 @@ from elasticqa.run.home import home
 
 USAGE = """usage: elasticqa prepare [OPTION OF train ...]
 
-Fetch the model and the data of a training run and make its features, on a machine that reaches the hub. A run with
-the same options then starts without a network, wherever it sees the same directories.
+Download the model and the data of a training run and compute its features, on a machine that reaches the hub. A run
+with the same options then needs no network on any machine that sees the same directories.
 
   elasticqa prepare --recipe squad
 
-elasticqa train --help tells the options.
+elasticqa train --help lists the options.
 """
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run reads, all of it on this machine."""
+    """Where the inputs of a run are on this machine."""
 
     model: Path
     data: DatasetPaths
     task: Task
     features: Path
-    """Directory of the features of all runs."""
+    """Feature cache of all runs."""
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Prepare a run, tell what lies where, and return 0, or 2 where it cannot be done."""
+    """Prepare a run and print what is where; return 0, or 2 for a wrong request."""
     if any(argument in ("-h", "--help") for argument in argv):
         sys.stdout.write(USAGE)
         return 0
@@ -58,27 +58,27 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def prepare(config: TrainConfig, directory: Path) -> Prepared:
-    """Fetch and make what a run reads, and find it again without a network.
+    """Download and preprocess what a run reads, then look it up without a network.
 
-    The trainer's own loading fetches the model, so the cache holds what training asks for, and a model that cannot be
-    trained is refused here.
+    The model is loaded as the trainer does it, so the cache has every file that training needs, and a model that
+    cannot be trained is refused here.
 
     Args:
         config: of the run.
         directory: the home directory.
 
     Raises:
-        ConfigError: model or data cannot be found or used.
+        ConfigError: the model or the data cannot be found or used.
         DataError: a file is not SQuAD v1.1.
-        OSError: there is no room to write.
+        OSError: the files cannot be written.
     """
     load_model(resolve_model(config.model), config)
     task = load_task(config, directory)
-    nobody = Hub(is_offline=True)
-    model = resolve_model(config.model, nobody)
+    offline = Hub(is_offline=True)
+    model = resolve_model(config.model, offline)
     if isinstance(model, str):
-        raise ModelNotFoundError(config.model, "the hub did not give all its files")
-    data = resolve_dataset(config.dataset, config.eval_file, directory / "cache" / "datasets", nobody)
+        raise ModelNotFoundError(config.model, "the hub did not provide all of its files")
+    data = resolve_dataset(config.dataset, config.eval_file, directory / "cache" / "datasets", offline)
     return Prepared(model, data, task, directory / "cache" / "features")
 
 
@@ -90,10 +90,10 @@ def _table(config: TrainConfig, prepared: Prepared) -> list[str]:
     ]
     if prepared.data.eval is not None:
         rows.append(("dev", f"{facts['num_eval_examples']:,} questions", prepared.data.eval))
-    made = f"{facts['num_train_features']:,} train, {facts['num_eval_features']:,} dev"
-    rows.append(("features", made, prepared.features))
-    width = max(len(what) for _, what, _ in rows)
-    return [f"{part:<8}  {what:<{width}}  {_size(path) / 1e6:>9,.1f} MB  {path}" for part, what, path in rows]
+    num_features = f"{facts['num_train_features']:,} train, {facts['num_eval_features']:,} dev"
+    rows.append(("features", num_features, prepared.features))
+    width = max(len(content) for _, content, _ in rows)
+    return [f"{name:<8}  {content:<{width}}  {_size(path) / 1e6:>9,.1f} MB  {path}" for name, content, path in rows]
 
 
 def _size(path: Path) -> int:
@@ -108,6 +108,6 @@ def _advice(prepared: Prepared, directory: Path) -> list[str]:
         variables["HF_HOME"] = constants.HF_HOME
     exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     return [
-        "Nothing more is fetched. Where training starts, these directories must be visible, and:",
+        "All inputs are on this machine. On the machines that train, these directories must be visible; then run:",
         f"  export {exports}",
     ]

@@ -1,4 +1,4 @@
-"""`elasticqa profile`: where the time of a profiler trace went."""
+"""`elasticqa profile`: summarize a profiler trace."""
 
 import json
 import sys
@@ -14,26 +14,27 @@ from elasticqa.run.home import find_run, runs_dir
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the summary of a trace and return 0, or 2 where the file is no trace."""
+    """Print the summary of a trace; return 0, or 2 if the file is not a trace."""
     parser = Parser(
         prog="elasticqa profile",
-        description="Summarize a trace of torch.profiler: compute, communication, idle, operators and kernels.",
+        description="Summarize a torch.profiler trace: compute, communication and idle time, operators and kernels.",
     )
-    parser.add_argument("trace", metavar="TRACE", help="a Kineto trace, .json or .json.gz, or a run that has one")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON, as the record keeps it")
+    parser.add_argument(
+        "trace", metavar="TRACE", help="Kineto trace (.json or .json.gz), or the id of a run with a trace"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON, as in the database")
     arguments = parser.parse_args(argv)
     try:
         summary = summarize(_trace_of(arguments.trace))
     except (TraceError, ConfigError) as error:
-        sys.stderr.write(f"elasticqa profile: {error}\n")
-        return 2
+        return parser.refuse(error)
     text = json.dumps(summary.to_dict(), indent=2) + "\n" if arguments.json else as_text(summary)
     sys.stdout.write(text)
     return 0
 
 
 def _trace_of(name: str) -> Path:
-    """Return the file of that name, or the newest trace of the run of that id.
+    """Return the trace file that ``name`` names: a path, or a run's id for its newest trace.
 
     Raises:
         ConfigError: the run has no trace.
@@ -44,5 +45,5 @@ def _trace_of(name: str) -> Path:
     run = runs_dir() / find_run(name, runs_dir())
     traces = sorted((run / "traces").glob("*.json.gz"))
     if not traces:
-        raise ConfigError(f"run {run.name} has no trace: train with --profile to make one")
+        raise ConfigError(f"run {run.name} has no trace: train with --profile to write one")
     return traces[-1]

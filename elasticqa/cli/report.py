@@ -10,7 +10,7 @@ from db.command_line import Parser
 from db.engine import DatabaseError
 from db.queries import RunNotFoundError
 from db.reports import Report, gather, to_html, to_latex, to_markdown
-from elasticqa.cli.reading import complain, fresh_record
+from elasticqa.cli.record import updated_session
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
@@ -18,28 +18,30 @@ FORMATS: dict[str, Callable[[Report], str]] = {"markdown": to_markdown, "latex":
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Write a report and return 0, or 2 where it cannot be made."""
+    """Write a report; return 0, or 2 for a wrong request."""
     parser = Parser(
         prog="elasticqa report",
-        description="Report runs, and their speedups by groups of repeats with medians and intervals.",
+        description="Write a report of runs and of their speedups: medians and confidence intervals of repeated runs.",
     )
     parser.add_argument(
-        "runs", metavar="RUN", nargs="*", help="ids, or their beginnings (default: the newest 200 runs)"
+        "runs", metavar="RUN", nargs="*", help="run ids or unique prefixes (default: the newest 200 runs)"
     )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="markdown", help="default: markdown")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
+    parser.add_argument(
+        "--format", choices=tuple(FORMATS), default="markdown", help="output format (default: markdown)"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="output file (default: standard output)")
     options = parser.parse_args(argv)
     try:
         runs = runs_dir(environ)
         run_ids = [find_run(run, runs) for run in options.runs]
-        with fresh_record(environ) as session:
+        with updated_session(environ) as session:
             report = FORMATS[options.format](gather(session, time.time(), run_ids))
         if options.output is None:
             sys.stdout.write(report)
         else:
             _write(options.output, report)
     except (ConfigError, DatabaseError, RunNotFoundError) as error:
-        return complain(parser.prog, error)
+        return parser.refuse(error)
     return 0
 
 

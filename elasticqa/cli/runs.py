@@ -16,11 +16,11 @@ from db.queries.runs import SortColumn
 from db.reports.cells import number, significant, text
 from db.reports.plain import to_plain
 from db.reports.tables import Column, Table
-from elasticqa.cli.reading import complain, fresh_record
+from elasticqa.cli.record import updated_session
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import home
 
-MOST_LISTED = 1_000_000
+MAX_LIMIT = 1_000_000
 _FILTERS = ("status", "provenance", "recipe", "model", "parallel", "device_name", "text")
 _COLUMNS = (
     Column("run"),
@@ -39,17 +39,17 @@ _COLUMNS = (
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Print the runs that match and return 0, or 2 where the record cannot be read."""
+    """Print the runs that match; return 0, or 2 if the database cannot be used."""
     parser = _parser()
     options = parser.parse_args(argv)
     filters = RunFilters(**{name: getattr(options, name) for name in _FILTERS})
     order = RunOrder(options.sort, "asc" if options.ascending else "desc")
     try:
         home(environ)
-        with fresh_record(environ) as session:
+        with updated_session(environ) as session:
             page = list_runs(session, time.time(), filters, order, limit=options.limit)
     except (ConfigError, DatabaseError) as error:
-        return complain(parser.prog, error)
+        return parser.refuse(error)
     if options.json:
         sys.stdout.write(json.dumps([asdict(row) for row in page.rows], indent=2) + "\n")
     else:
@@ -70,17 +70,19 @@ def _parser() -> Parser:
     for name in _FILTERS[:-1]:
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, choices=_CHOICES.get(name), help=f"only runs with this {_WORDS.get(name, name)}")
-    parser.add_argument("--text", help="only runs with this part of an id, a name or a tag")
-    parser.add_argument("--sort", choices=get_args(SortColumn), default="created_at", help="default: created_at")
-    parser.add_argument("--ascending", action="store_true", help="the smallest first, not the largest")
+    parser.add_argument("--text", help="only runs with this text in their id, name or a tag")
+    parser.add_argument(
+        "--sort", choices=get_args(SortColumn), default="created_at", help="column to sort by (default: created_at)"
+    )
+    parser.add_argument("--ascending", action="store_true", help="smallest first (default: largest first)")
     parser.add_argument("--limit", type=_limit, default=50, metavar="N", help="at most N runs (default: 50)")
     parser.add_argument("--json", action="store_true", help="print every column as JSON")
     return parser
 
 
 def _limit(value: str) -> int:
-    if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= MOST_LISTED:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to {MOST_LISTED:,}")
+    if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= MAX_LIMIT:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to {MAX_LIMIT:,}")
     return int(value)
 
 

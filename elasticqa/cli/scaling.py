@@ -1,4 +1,4 @@
-"""`elasticqa scaling`: a matrix of strategies and sizes, repeated, through TorchX, to a table of speedups."""
+"""`elasticqa scaling`: run a matrix of strategies and sizes as TorchX jobs and print the table of speedups."""
 
 import argparse
 import os
@@ -12,80 +12,92 @@ from pathlib import Path
 
 from db.command_line import Parser
 from db.engine import DatabaseError
-from elasticqa.cli.reading import complain, fresh_record
+from elasticqa.cli.record import updated_session
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.hub import resolve_model
 from elasticqa.data.task import load_task
 from elasticqa.errors import ConfigError, DataError
 from elasticqa.run.home import home, runs_dir
-from elasticqa.scaling import state
-from elasticqa.scaling.job_loop import Watch
+from elasticqa.scaling.job_loop import JobLoop
 from elasticqa.scaling.jobs import LOCAL, SCHEDULERS, Jobs, check_machine
-from elasticqa.scaling.plan import MODES, MOST, Plan, check_work, numbers, strategies
-from elasticqa.scaling.progress import Screen
-from elasticqa.scaling.results import FORMATS, SUFFIXES, results
-from elasticqa.scaling.state import Study
+from elasticqa.scaling.matrix import MAX_COUNT, MODES, StudyMatrix, check_work, numbers, strategies
+from elasticqa.scaling.progress import FORMATS, SUFFIXES, Progress, results
+from elasticqa.scaling.study import FAILED, OPEN, Study, create, find, hold, load, newest_like
 
-_IN_FLIGHT = {LOCAL: 1, "slurm": 4}
-"""Runs of one machine would take the time from one another."""
+_MAX_IN_FLIGHT = {LOCAL: 1, "slurm": 4}
+"""Parallel runs on one machine would slow each other down."""
 _CPUS_ON_CLUSTER = 2
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run or go on with a study, or print its table.
+    """Start or continue a study, or print its table.
 
     Returns:
-        0 once every run is finished, 1 where runs have failed, 2 for a wrong request, 128 + the number of the signal
-        that stopped it.
+        0 if every run has finished, 1 if some failed, 2 for a wrong request, 128 + the signal's number if a signal
+        stopped the study.
     """
     parser = _parser()
     options, flags = _split(parser, argv)
     try:
         studies = home(environ) / "studies"
         if options.table is not None:
-            _print_table(state.load(state.find(options.table, studies)), options.format, environ)
+            _print_table(load(find(options.table, studies)), options.format, environ)
             return 0
         study, is_new = _study(options, flags, studies, argv)
-        with state.hold(study):
+        with hold(study):
             try:
-                return _work(study, options, environ)
+                return _run(study, options, environ)
             except ConfigError:
-                if is_new and not any(item.handle for item in study.tries.values()):
-                    # Refused before anything ran: the corrected command is another study.
+                if is_new and not any(run.handle for run in study.runs.values()):
+                    # Refused before a job was submitted; the corrected command starts another study.
                     study.path.unlink()
                     study.path.with_suffix(".lock").unlink()
                 raise
     except (ConfigError, DataError, DatabaseError) as error:
-        return complain(parser.prog, error)
+        return parser.refuse(error)
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="elasticqa scaling",
-        description="Measure strategies and sizes against one process. What stands after -- goes to the trainer. The "
-        "same command goes on with a study that was stopped: only what is missing runs.",
+        description="Compare strategies and sizes with a single process. Options after -- go to every training run. "
+        "The same command continues a study that was stopped: only missing runs are started.",
     )
-    parser.add_argument("--strategies", default="ddp,fsdp", help="of ddp and fsdp (default: both)")
+    parser.add_argument("--strategies", default="ddp,fsdp", help="ddp, fsdp or both (default: ddp,fsdp)")
     parser.add_argument("--nodes", default="1", help="numbers of nodes, such as 1,2 (default: 1)")
-    parser.add_argument("--nproc-per-node", default="1,2", help="processes a node, such as 1,2,4 (default: 1,2)")
+    parser.add_argument("--nproc-per-node", default="1,2", help="processes per node, such as 1,2,4 (default: 1,2)")
     parser.add_argument("--repeats", default="5", metavar="N", help="runs of each configuration (default: 5)")
-    parser.add_argument("--mode", choices=MODES, default="strong", help="same work, or more with more processes")
-    parser.add_argument("-s", "--scheduler", choices=SCHEDULERS, default=LOCAL, help=f"of TorchX (default: {LOCAL})")
+    parser.add_argument(
+        "--mode",
+        choices=MODES,
+        default="strong",
+        help="scaling: same total work (strong), or same work per process (weak) (default: strong)",
+    )
+    parser.add_argument(
+        "-s", "--scheduler", choices=SCHEDULERS, default=LOCAL, help=f"TorchX scheduler (default: {LOCAL})"
+    )
     parser.add_argument("-cfg", default="", metavar="NAME=VALUE,...", help="options of the scheduler")
-    parser.add_argument("--in-flight", metavar="N", help="jobs at a time (default: 1 here, 4 on a cluster)")
-    parser.add_argument("--cpus-per-process", metavar="N", help="default: an equal share here, 2 on a cluster")
-    parser.add_argument("--memory-per-process", default="4096", metavar="MIB", help="asked for (default: 4096)")
-    parser.add_argument("--gpus", action="store_true", help="ask for one GPU a process")
-    parser.add_argument("--retry", action="store_true", help="try the failed runs of the study again")
+    parser.add_argument("--in-flight", metavar="N", help="jobs at a time (default: 1 on this machine, 4 on a cluster)")
+    parser.add_argument(
+        "--cpus-per-process", metavar="N", help="default: an equal share of this machine, 2 on a cluster"
+    )
+    parser.add_argument("--memory-per-process", default="4096", metavar="MIB", help="memory to request (default: 4096)")
+    parser.add_argument("--gpus", action="store_true", help="request one GPU per process")
+    parser.add_argument("--retry", action="store_true", help="run the failed runs of the study again")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--new", action="store_true", help="a new study, though the same has been made before")
-    which.add_argument("--continue", dest="go_on", metavar="STUDY", help="go on with this study as it was asked for")
-    which.add_argument("--table", metavar="STUDY", help="print the table of this study, and run nothing")
-    parser.add_argument("--format", choices=tuple(FORMATS), default="markdown", help="of the table (default: markdown)")
+    which.add_argument("--new", action="store_true", help="start a new study even if an equal one exists")
+    which.add_argument(
+        "--continue", dest="study_to_continue", metavar="STUDY", help="continue this study with its own options"
+    )
+    which.add_argument("--table", metavar="STUDY", help="print the table of this study and run nothing")
+    parser.add_argument(
+        "--format", choices=tuple(FORMATS), default="markdown", help="format of the table (default: markdown)"
+    )
     return parser
 
 
 def _split(parser: Parser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the study's own options, and the training options after ``--``."""
     own = list(argv)
     place = own.index("--") if "--" in own else len(own)
     return parser.parse_args(own[:place]), own[place + 1 :]
@@ -94,23 +106,23 @@ def _split(parser: Parser, argv: Sequence[str]) -> tuple[argparse.Namespace, lis
 def _study(
     options: argparse.Namespace, flags: Sequence[str], studies: Path, command: Sequence[str]
 ) -> tuple[Study, bool]:
-    """Return the study to work for, and whether it begins here."""
-    if options.go_on is not None:
-        return state.load(state.find(options.go_on, studies)), False
-    plan = _plan(options, flags)
-    path = None if options.new else state.newest_like(plan, studies)
+    """Return the study to run, and whether it is new."""
+    if options.study_to_continue is not None:
+        return load(find(options.study_to_continue, studies)), False
+    matrix = _matrix(options, flags)
+    path = None if options.new else newest_like(matrix, studies)
     if path is not None:
-        return state.load(path), False
-    # All that can be known to be wrong is refused before there is a study.
-    plan.config()
-    return state.create(studies, plan, ["elasticqa", "scaling", *command]), True
+        return load(path), False
+    # Refuses wrong training options before the study's file exists.
+    matrix.config()
+    return create(studies, matrix, ["elasticqa", "scaling", *command]), True
 
 
-def _plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
+def _matrix(options: argparse.Namespace, flags: Sequence[str]) -> StudyMatrix:
     nodes, nproc = numbers(options.nodes, "--nodes"), numbers(options.nproc_per_node, "--nproc-per-node")
     share = max(1, _num_cpus() // (max(nodes) * max(nproc))) if options.scheduler == LOCAL else _CPUS_ON_CLUSTER
     cpus = share if options.cpus_per_process is None else _number(options.cpus_per_process, "--cpus-per-process")
-    return Plan(
+    return StudyMatrix(
         strategies=strategies(options.strategies),
         nodes=nodes,
         nproc_per_node=nproc,
@@ -119,15 +131,15 @@ def _plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
         scheduler=options.scheduler,
         cfg=options.cfg,
         cpus_per_process=cpus,
-        memory_per_process=_number(options.memory_per_process, "--memory-per-process", most=10**8),
+        memory_per_process=_number(options.memory_per_process, "--memory-per-process", max_value=10**8),
         gpus=options.gpus,
         flags=tuple(flags),
     )
 
 
-def _number(value: str, what: str, most: int = MOST) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) < 12 and 1 <= int(value) <= most):
-        raise ConfigError(f"{what}={value!r} is no number from 1 to {most:,}")
+def _number(value: str, what: str, max_value: int = MAX_COUNT) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) < 12 and 1 <= int(value) <= max_value):
+        raise ConfigError(f"{what}={value!r} is not a number from 1 to {max_value:,}")
     return int(value)
 
 
@@ -135,56 +147,57 @@ def _num_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _work(study: Study, options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Fill the slots of a study and show its table."""
-    screen = Screen(runs_dir(environ))
+def _run(study: Study, options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Run the missing runs of a study, print its table and return the exit status."""
+    progress = Progress(runs_dir(environ))
     if study.is_complete():
-        screen.say(f"study {study.study_id} is complete; --new measures the same anew")
+        progress.line(f"study {study.study_id} is complete; --new measures it again")
     else:
-        signals, config = _Signals(), _checked(study.plan)
-        in_flight = _IN_FLIGHT[study.plan.scheduler]
+        signals, config = _Signals(), _checked(study.matrix)
+        max_in_flight = _MAX_IN_FLIGHT[study.matrix.scheduler]
         if options.in_flight is not None:
-            in_flight = _number(options.in_flight, "--in-flight")
-        with Jobs(study.plan, study.logs) as jobs:
-            # After TorchX, whose own handlers would leave a traceback.
+            max_in_flight = _number(options.in_flight, "--in-flight")
+        with Jobs(study.matrix, study.logs) as jobs:
+            # After TorchX, whose own handlers print a traceback.
             signals.install()
-            if study.tries:
-                screen.overview(study)
-            watch = Watch(
+            if study.runs:
+                progress.print_table(study)
+            loop = JobLoop(
                 study=study,
                 config=config,
-                runs=screen.runs,
+                runs_dir=progress.runs_dir,
                 jobs=jobs,
-                in_flight=in_flight,
+                max_in_flight=max_in_flight,
                 stop=signals.stop,
-                screen=screen,
+                progress=progress,
             )
-            watch.find_again()
+            loop.reattach()
             if options.retry:
-                watch.retry()
-            watch.run()
+                loop.retry_failed()
+            loop.run()
         if signals.number is not None:
-            return _stopped(study, watch, signals.number)
+            return _stopped(study, loop, signals.number)
     _print_table(study, options.format, environ)
     if study.is_complete():
         return 0
-    if study.all_with(state.FAILED):
-        screen.say(f"{len(study.all_with(state.FAILED))} runs failed; --continue {study.study_id} --retry tries again")
+    num_failed = len(study.runs_with(FAILED))
+    if num_failed:
+        progress.line(f"{num_failed} runs failed; run them again with --continue {study.study_id} --retry")
     return 1
 
 
-def _checked(plan: Plan) -> TrainConfig:
-    """Return the config of the reference, when its data and model are there and all cells can do their work."""
-    config = plan.config()
-    for warning in check_machine(plan, _num_cpus()):
+def _checked(matrix: StudyMatrix) -> TrainConfig:
+    """Return the config of the reference run, after checking model, data, and the work of all cells."""
+    config = matrix.config()
+    for warning in check_machine(matrix, _num_cpus()):
         sys.stderr.write(f"elasticqa scaling: {warning}\n")
     resolve_model(config.model)
-    check_work(plan, config, len(load_task(replace(config, max_train_features=None), home()).train))
+    check_work(matrix, config, len(load_task(replace(config, max_train_features=None), home()).train))
     return config
 
 
 class _Signals:
-    """The first SIGINT or SIGTERM asks the study to stop; more of them change nothing."""
+    """Sets ``stop`` at SIGINT or SIGTERM."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -192,26 +205,27 @@ class _Signals:
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._note)
+            signal.signal(number, self._handle)
 
-    def _note(self, number: int, _: object) -> None:
+    def _handle(self, number: int, _: object) -> None:
         self.number = number
         self.stop.set()
 
 
-def _stopped(study: Study, watch: Watch, number: int) -> int:
-    if study.plan.scheduler == LOCAL:
-        watch.leave_local()
-    left = study.all_with(state.OPEN)
-    if left:
-        watch.screen.say(f"{len(left)} jobs go on: {', '.join(item.handle or item.run_id for item in left)}")
-    watch.screen.say(f"stopped; the same command or --continue {study.study_id} goes on")
+def _stopped(study: Study, loop: JobLoop, number: int) -> int:
+    """Note and print what a stopped study leaves; return the exit status for a signal's number."""
+    if study.matrix.scheduler == LOCAL:
+        loop.remove_stopped()
+    in_flight = [run.handle or run.run_id for run in study.runs_with(OPEN)]
+    if in_flight:
+        loop.progress.line(f"{len(in_flight)} jobs keep running: {', '.join(in_flight)}")
+    loop.progress.line(f"stopped; continue with the same command or with --continue {study.study_id}")
     return 128 + number
 
 
 def _print_table(study: Study, form: str, environ: Mapping[str, str]) -> None:
-    """Print the table, and keep it beside the study in every format."""
-    with fresh_record(environ) as session:
+    """Print the table, and write it next to the study's file in every format."""
+    with updated_session(environ) as session:
         table = results(session, study)
     if not table.rows:
         sys.stdout.write("\n".join([f"no run of study {study.study_id} has finished", *table.notes]) + "\n")
@@ -224,5 +238,5 @@ def _print_table(study: Study, form: str, environ: Mapping[str, str]) -> None:
     sys.stdout.write(texts[form])
     sys.stdout.flush()
     sys.stderr.write(
-        f"kept as {study.path.with_suffix('.md')} and .tex; on the dashboard: /speedup?study={study.study_id}\n"
+        f"written to {study.path.with_suffix('.md')} and .tex; on the dashboard: /speedup?study={study.study_id}\n"
     )

@@ -28,7 +28,7 @@ from db.queries import (
 from db.reports.cells import UNKNOWN, moment, number, significant, text
 from db.reports.plain import facts, to_plain
 from db.reports.tables import Column, Table, devices
-from elasticqa.cli.reading import complain, fresh_record
+from elasticqa.cli.record import updated_session
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
@@ -36,18 +36,18 @@ _NUM_EVENTS = 10
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Print a run and return 0, or 2 where there is none."""
+    """Print a run; return 0, or 2 if there is no such run."""
     parser = Parser(prog="elasticqa show", description="Show one run in detail.")
-    parser.add_argument("run", metavar="RUN", help="id of the run, or its beginning")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("run", metavar="RUN", help="run id or unique prefix")
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     options = parser.parse_args(argv)
     try:
         runs = runs_dir(environ)
         run_id = find_run(options.run, runs)
-        with fresh_record(environ) as session:
+        with updated_session(environ) as session:
             shown = _json(session, run_id) if options.json else _text(session, run_id, runs / run_id)
     except (ConfigError, DatabaseError, RunNotFoundError) as error:
-        return complain(parser.prog, error)
+        return parser.refuse(error)
     sys.stdout.write(shown)
     return 0
 

@@ -1,1 +1,1 @@
-"""A scaling study: a matrix of configurations, repeated, through TorchX; its file is the truth and survives kills."""
+"""The scaling study: a matrix of configurations, run repeatedly as TorchX jobs and resumable from its file."""

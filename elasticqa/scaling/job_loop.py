@@ -1,4 +1,4 @@
-"""The loop of a study: fill what is missing, a few jobs at a time, and note what becomes of each."""
+"""The loop of a study: submit missing runs, a few at a time, and note how each ends."""
 
 import shutil
 import threading
@@ -9,147 +9,145 @@ from pathlib import Path
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.errors import ConfigError
 from elasticqa.run.annotations import annotate
-from elasticqa.scaling import state
 from elasticqa.scaling.jobs import LOCAL, Jobs, is_alive
-from elasticqa.scaling.outcome import Outcome, outcome_of
-from elasticqa.scaling.plan import Slot
-from elasticqa.scaling.progress import Screen
-from elasticqa.scaling.state import Study, Try
+from elasticqa.scaling.matrix import Slot
+from elasticqa.scaling.progress import Progress
+from elasticqa.scaling.study import FAILED, FINISHED, OPEN, STOPPED, Outcome, Study, StudyRun, outcome_of
 
-_GONE = "the job ended without a word: killed, or its node was lost"
+_NO_REASON = "the job ended without an error message: it was killed, or its node was lost"
 
 
 @dataclass(kw_only=True)
-class Watch:
-    """One process's work for a study."""
+class JobLoop:
+    """Runs the jobs of a study in this process."""
 
     study: Study
     config: TrainConfig
-    """Of the reference."""
-    runs: Path
+    """Config of the reference run."""
+    runs_dir: Path
     jobs: Jobs
-    in_flight: int
+    max_in_flight: int
     stop: threading.Event
-    screen: Screen
-    look_interval_s: float = 1.0
-    _left: set[str] = field(default_factory=set, init=False)
-    """Runs that an earlier process of the study left open; on this machine they stop with it, if not at once."""
+    progress: Progress
+    poll_interval_s: float = 1.0
+    _reattached: set[str] = field(default_factory=set, init=False)
+    """Ids of open runs of an earlier process; on this machine they stop soon after that process."""
 
     def run(self) -> None:
-        """Fill the slots until all are done or the study is asked to stop.
+        """Fill the slots until all are done or ``stop`` is set.
 
         Raises:
-            ConfigError: the scheduler refuses a job; what is in flight goes on.
+            ConfigError: the scheduler refuses a job; jobs in flight keep running.
         """
         missing = self._missing()
         while not self.stop.is_set():
-            for item in self.study.all_with(state.OPEN):
-                self._look_at(item)
-            num_free = self.in_flight - len(self.study.all_with(state.OPEN))
+            for run in self.study.runs_with(OPEN):
+                self._poll(run)
+            num_free = self.max_in_flight - len(self.study.runs_with(OPEN))
             while num_free > 0 and not self.stop.is_set() and (slot := next(missing, None)) is not None:
-                self._submit(self.study.begin_try(slot))
+                self._submit(self.study.add_run(slot))
                 num_free -= 1
-            self.screen.show(self.study)
-            if not self.study.all_with(state.OPEN):
+            self.progress.redraw(self.study)
+            if not self.study.runs_with(OPEN):
                 return
-            self.stop.wait(self.look_interval_s)
+            self.stop.wait(self.poll_interval_s)
 
-    def find_again(self) -> None:
-        """Bring what an earlier process left open to what it is now.
+    def reattach(self) -> None:
+        """Update the runs that an earlier process left open.
 
-        A job that was submitted without a trace in the file is found by its name; a run that was never submitted is
-        submitted now, under the id that it was given.
+        A job that was submitted but not noted in the file is found by its name. A run that was never submitted is
+        submitted now, under its old id.
         """
-        for item in self.study.all_with(state.OPEN):
-            if item.handle is None:
-                handle = self.jobs.find(item)
+        for run in self.study.runs_with(OPEN):
+            if run.handle is None:
+                handle = self.jobs.find(run)
                 if handle is not None:
-                    self.study.submitted(item, handle)
-                elif (
-                    not outcome_of(self.runs / item.run_id).num_attempts
-                    and self.jobs.state(item, at_once=True) == "unknown"
-                ):
-                    self._submit(item)
+                    self.study.note_submitted(run, handle)
+                elif not self._outcome(run).num_attempts and self.jobs.state(run, at_once=True) == "unknown":
+                    self._submit(run)
                     continue
-            self._left.add(item.run_id)
-            self._look_at(item, at_once=True)
-            if item.status == state.OPEN:
-                self.screen.say(f"{item.slot}: found again, {item.handle or 'on this machine'}")
+            self._reattached.add(run.run_id)
+            self._poll(run, at_once=True)
+            if run.status == OPEN:
+                self.progress.line(f"{run.slot}: found again, {run.handle or 'on this machine'}")
 
-    def retry(self) -> None:
-        """Let the failed slots be tried again; their runs leave the study."""
-        for item in self.study.all_with(state.FAILED):
-            self._leave(item)
+    def retry_failed(self) -> None:
+        """Free the slots of failed runs; these runs leave the study."""
+        for run in self.study.runs_with(FAILED):
+            self.study.note_ended(run, STOPPED, f"to be tried again: {run.reason}")
+            self._remove(run)
 
-    def leave_local(self) -> None:
-        """Note that the runs of this machine stop with the study: a time with a stop in it is none."""
-        for item in self.study.all_with(state.OPEN):
-            # One that an earlier process of this study has left goes on, and is found again.
-            if outcome_of(self.runs / item.run_id).status != "finished" and not is_alive(item.run_id):
-                self.study.ended(item, state.STOPPED, "stopped with the study")
-                self._leave(item)
+    def remove_stopped(self) -> None:
+        """Remove the runs of this machine that stop with the study: their wall clock would include the stop."""
+        for run in self.study.runs_with(OPEN):
+            # A run of an earlier process may still be alive; the next start finds it again.
+            if self._outcome(run).status != "finished" and not is_alive(run.run_id):
+                self._note_stopped(run)
 
     def _missing(self) -> Iterator[Slot]:
-        for slot in self.study.plan.slots(self.study.study_id):
-            if self.study.status_of(slot) in (None, state.STOPPED):
+        for slot in self.study.slots():
+            if self.study.status_of(slot) in (None, STOPPED):
                 yield slot
 
-    def _submit(self, item: Try) -> None:
-        directory = self.runs / item.run_id
-        cell = item.slot.cell
-        tags = (self.study.tag, f"cell:{cell.name}", f"repeat:{item.slot.repeat}")
-        # Before the run begins, so that its record tells whose it is whatever dies.
-        annotate(directory, [("name", str(item.slot)), *(("tag", tag) for tag in tags)])
+    def _outcome(self, run: StudyRun) -> Outcome:
+        return outcome_of(self.runs_dir / run.run_id)
+
+    def _submit(self, run: StudyRun) -> None:
+        directory = self.runs_dir / run.run_id
+        cell = run.slot.cell
+        tags = (self.study.tag, f"cell:{cell.name}", f"repeat:{run.slot.repeat}")
+        # Before the run starts, so that it belongs to the study even if this process dies now.
+        annotate(directory, [("name", str(run.slot)), *(("tag", tag) for tag in tags)])
         try:
-            handle = self.jobs.submit(item, self.study.plan.flags_of(cell, self.config))
+            handle = self.jobs.submit(run, self.study.matrix.flags_of(cell, self.config))
         except ConfigError as error:
             if self.stop.is_set():
-                # Ctrl-C reaches sbatch too: whether there is a job is found out when the study goes on.
+                # Ctrl-C reaches sbatch too; the next start finds out whether there is a job.
                 return
-            self.study.ended(item, state.STOPPED, str(error))
+            self.study.note_ended(run, STOPPED, str(error))
             shutil.rmtree(directory)
             raise
-        self.study.submitted(item, handle)
-        if len(self.study.tries) == 1:
-            # Not before: what is refused at once is one line.
-            self.screen.say(f"study {self.study.study_id}: {len(self.study.plan.slots(self.study.study_id))} runs")
-        self.screen.say(f"{item.slot}: submitted, {handle}")
+        self.study.note_submitted(run, handle)
+        if len(self.study.runs) == 1:
+            # Not earlier: a study that is refused at once prints one line only.
+            self.progress.line(f"study {self.study.study_id}: {len(self.study.slots())} runs")
+        self.progress.line(f"{run.slot}: submitted, {handle}")
 
-    def _look_at(self, item: Try, *, at_once: bool = False) -> None:
-        outcome = outcome_of(self.runs / item.run_id)
+    def _poll(self, run: StudyRun, *, at_once: bool = False) -> None:
         try:
-            job = self.jobs.state(item, at_once=at_once or outcome.status in ("finished", "failed"))
+            is_over = self._outcome(run).status in ("finished", "failed")
+            job_state = self.jobs.state(run, at_once=at_once or is_over)
         except ConfigError as error:
-            # A controller that is away comes back; the job does not depend on it.
-            self.screen.trouble(f"{item.slot}: {error}")
+            # The job does not depend on the controller, which may answer again later.
+            self.progress.warn(f"{run.slot}: {error}")
             return
-        self.screen.states[item.run_id] = job
-        if job in ("queued", "running"):
-            return
-        # Read again: the last line may have been written between the two questions.
-        self._note(item, outcome_of(self.runs / item.run_id))
+        self.progress.job_states[run.run_id] = job_state
+        if job_state not in ("queued", "running"):
+            # Read again: the run may have written its last line in between.
+            self._note_end(run, self._outcome(run))
 
-    def _note(self, item: Try, outcome: Outcome) -> None:
+    def _note_end(self, run: StudyRun, outcome: Outcome) -> None:
         if outcome.status == "finished":
-            self.study.ended(item, state.FINISHED)
-            self.screen.say(f"{item.slot}: finished, {outcome.wall_clock_s:.1f} s")
+            self.study.note_ended(run, FINISHED)
+            self.progress.line(f"{run.slot}: finished, {outcome.wall_clock_s:.1f} s")
             return
-        was_left = item.run_id in self._left
-        if was_left and self.study.plan.scheduler == LOCAL and outcome.status != "failed":
-            self.study.ended(item, state.STOPPED, "stopped with the study")
-            self._leave(item)
+        is_local = self.study.matrix.scheduler == LOCAL
+        if is_local and run.run_id in self._reattached and outcome.status != "failed":
+            self._note_stopped(run)
             return
-        reason = outcome.reason or self.jobs.last_words(item, self.study.logs) or _GONE
-        self.study.ended(item, state.FAILED, reason)
-        self.screen.say(f"{item.slot}: failed: {reason}")
+        reason = outcome.reason or self.jobs.last_message(run, self.study.logs) or _NO_REASON
+        self.study.note_ended(run, FAILED, reason)
+        self.progress.line(f"{run.slot}: failed: {reason}")
 
-    def _leave(self, item: Try) -> None:
-        """Take a run out of the study: its slot is free."""
-        if item.status == state.FAILED:
-            self.study.ended(item, state.STOPPED, f"to be tried again: {item.reason}")
-        directory = self.runs / item.run_id
-        if outcome_of(directory).num_attempts:
+    def _note_stopped(self, run: StudyRun) -> None:
+        self.study.note_ended(run, STOPPED, "stopped with the study")
+        self._remove(run)
+
+    def _remove(self, run: StudyRun) -> None:
+        """Remove a run from the study."""
+        directory = self.runs_dir / run.run_id
+        if self._outcome(run).num_attempts:
             annotate(directory, [("untag", self.study.tag)])
         elif directory.is_dir():
-            # It never began: nothing is in it but what the study wrote.
+            # It never started: the directory holds only the study's annotations.
             shutil.rmtree(directory)

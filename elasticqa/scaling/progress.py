@@ -1,18 +1,27 @@
-"""How a study shows where it stands: a table that is redrawn on a terminal, lines elsewhere."""
+"""What a study prints: a progress table that is redrawn on a terminal, and its table of results."""
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from sqlalchemy.orm import Session
+
+from db.queries import speedup_groups
 from db.queries.statistics import median
+from db.reports import latex_document, markdown_document, study_table
 from db.reports.cells import UNKNOWN, number, text
 from db.reports.plain import to_plain
 from db.reports.tables import Column, Table
-from elasticqa.scaling import state
-from elasticqa.scaling.outcome import outcome_of
-from elasticqa.scaling.plan import Cell
-from elasticqa.scaling.state import Study
+from elasticqa.scaling.matrix import Cell
+from elasticqa.scaling.study import FAILED, FINISHED, OPEN, Study, StudyRun, outcome_of
+
+FORMATS: dict[str, Callable[[str, float, Sequence[Table]], str]] = {
+    "markdown": markdown_document,
+    "latex": latex_document,
+}
+SUFFIXES = {"markdown": ".md", "latex": ".tex"}
 
 _COLUMNS = (
     Column("cell"),
@@ -24,69 +33,87 @@ _COLUMNS = (
 
 
 @dataclass
-class Screen:
-    """Where the study talks to; ``states`` is what the scheduler said last of each run."""
+class Progress:
+    """Prints lines, and on a terminal a table below them."""
 
-    runs: Path
+    runs_dir: Path
     out: TextIO = field(default_factory=lambda: sys.stdout)
-    states: dict[str, str] = field(default_factory=dict)
-    _shown: str = ""
-    _trouble: str = ""
+    job_states: dict[str, str] = field(default_factory=dict)
+    """The scheduler's last answer by run id."""
+    _drawn: str = ""
+    _warning: str = ""
 
-    def say(self, line: str) -> None:
-        """Say what has just happened: a line, that stays above the table."""
-        self._clear()
-        self.out.write(text(line) + "\n")
+    def line(self, line: str) -> None:
+        """Print a line; it stays above the table."""
+        self._write(text(line) + "\n")
+
+    def warn(self, line: str) -> None:
+        """Print a warning, unless it equals the one before."""
+        if line != self._warning:
+            self.line(line)
+            self._warning = line
+
+    def print_table(self, study: Study) -> None:
+        """Print the table, with or without a terminal."""
+        self._write(self.table(study))
+
+    def redraw(self, study: Study) -> None:
+        """Redraw the table on a terminal if it has changed."""
+        table = self.table(study) if self.out.isatty() else self._drawn
+        if table != self._drawn:
+            self._write(table)
+            self._drawn = table
+
+    def _write(self, lines: str) -> None:
+        if self._drawn:
+            # Up by as many lines as were drawn, then erase to the end of the screen.
+            self.out.write(f"\x1b[{self._drawn.count(chr(10))}A\x1b[J")
+            self._drawn = ""
+        self.out.write(lines)
         self.out.flush()
-
-    def trouble(self, line: str) -> None:
-        """Say what is wrong, once as long as it is the same."""
-        if line != self._trouble:
-            self.say(line)
-            self._trouble = line
-
-    def overview(self, study: Study) -> None:
-        """Write where the study stands, terminal or not."""
-        self._clear()
-        self.out.write(self.table(study))
-        self.out.flush()
-
-    def show(self, study: Study) -> None:
-        """Draw the table anew if it has changed; without a terminal the lines tell the same."""
-        if not self.out.isatty():
-            return
-        table = self.table(study)
-        if table != self._shown:
-            self._clear()
-            self.out.write(table)
-            self.out.flush()
-            self._shown = table
-
-    def _clear(self) -> None:
-        if self._shown:
-            # Up by as many lines, and erase what is below.
-            self.out.write(f"\x1b[{self._shown.count(chr(10))}A\x1b[J")
-            self._shown = ""
 
     def table(self, study: Study) -> str:
-        """Return where each cell stands, and why repeats have failed."""
-        rows = tuple(self._row(study, cell) for cell in study.plan.cells())
-        failed = tuple(f"{item.slot}: {text(item.reason)}" for item in study.all_with(state.FAILED))
-        num_done, num_all = len(study.all_with(state.FINISHED)), len(study.plan.slots(study.study_id))
-        title = f"study {study.study_id}: {num_done} of {num_all} runs finished\n"
+        """Return the progress of each cell, and the reasons of failed runs."""
+        rows = tuple(self._row(study, cell) for cell in study.matrix.cells())
+        failed = tuple(f"{run.slot}: {text(run.reason)}" for run in study.runs_with(FAILED))
+        num_finished = len(study.runs_with(FINISHED))
+        title = f"study {study.study_id}: {num_finished} of {len(study.slots())} runs finished\n"
         return title + to_plain(Table("Study", _COLUMNS, rows, failed))
 
     def _row(self, study: Study, cell: Cell) -> tuple[str, ...]:
-        tries = sorted((item for slot, item in study.tries.items() if slot.cell == cell), key=lambda i: i.slot.repeat)
-        done = [item for item in tries if item.status == state.FINISHED]
-        times = [wall for item in done if (wall := outcome_of(self.runs / item.run_id).wall_clock_s) is not None]
-        open_tries = [item for item in tries if item.status == state.OPEN]
-        flying = [f"{item.slot.repeat} {self.states.get(item.run_id, 'queued')}" for item in open_tries]
-        failed = [str(item.slot.repeat) for item in tries if item.status == state.FAILED]
+        runs = sorted(_runs_of(study, cell), key=lambda run: run.slot.repeat)
+        finished = [run for run in runs if run.status == FINISHED]
+        times = [wall for run in finished if (wall := outcome_of(self.runs_dir / run.run_id).wall_clock_s) is not None]
+        in_flight = [
+            f"{run.slot.repeat} {self.job_states.get(run.run_id, 'queued')}" for run in runs if run.status == OPEN
+        ]
+        failed = [str(run.slot.repeat) for run in runs if run.status == FAILED]
         return (
             cell.name,
-            f"{len(done)}/{study.plan.repeats}",
+            f"{len(finished)}/{study.matrix.repeats}",
             number(median(times), 1) if times else UNKNOWN,
-            ", ".join(flying) or UNKNOWN,
+            ", ".join(in_flight) or UNKNOWN,
             ", ".join(failed) or UNKNOWN,
         )
+
+
+def results(session: Session, study: Study) -> Table:
+    """Return the results table of a study, with a note for each cell that lacks finished runs."""
+    return study_table(speedup_groups(session, study=study.study_id), _notes(study))
+
+
+def _notes(study: Study) -> list[str]:
+    repeats = study.matrix.repeats
+    notes = []
+    for cell in study.matrix.cells():
+        runs = _runs_of(study, cell)
+        num_finished = sum(run.status == FINISHED for run in runs)
+        failed = [run for run in runs if run.status == FAILED]
+        if num_finished < repeats:
+            why = f"; {len(failed)} failed, the last: {failed[-1].reason}" if failed else ""
+            notes.append(f"{cell.name}: {num_finished} of {repeats} runs finished{why}.")
+    return notes
+
+
+def _runs_of(study: Study, cell: Cell) -> list[StudyRun]:
+    return [run for slot, run in study.runs.items() if slot.cell == cell]

@@ -1,8 +1,8 @@
-"""A plan of a scaling study."""
+"""The matrix of a scaling study."""
 
-from elasticqa.scaling.matrix import Plan
+from elasticqa.scaling.matrix import StudyMatrix
 
-PLAN = Plan(
+MATRIX = StudyMatrix(
     strategies=("ddp", "fsdp"),
     nodes=(1, 2),
     nproc_per_node=(1, 2),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
-from elasticqa.elastic.compatibility import ABOUT_HOME, of_first_name, of_own_name, of_versions
+from elasticqa.elastic.compatibility import ABOUT_HOME, different_versions, unknown_first_host, unreachable_own_name
 
 LARGEST_OFFSET_S = 1.0
 
@@ -50,7 +50,7 @@ def check_home(nodes: Sequence[Mapping[str, Any]], directory: Path, mark: str) -
 def check_versions(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Finding:
     """Return whether all nodes have the same environment."""
     for node in others:
-        complaint = of_versions(first, node)
+        complaint = different_versions(first, node)
         if complaint is not None:
             return fail("versions", *complaint)
     return ok("versions", ", ".join(f"{name} {version}" for name, version in first["versions"].items() if version))
@@ -58,7 +58,10 @@ def check_versions(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
 
 def check_names(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Finding:
     """Return whether nodes find each other."""
-    complaints = [*(of_first_name(first, node) for node in others), *(of_own_name(node) for node in (first, *others))]
+    complaints = [
+        *(unknown_first_host(first, node) for node in others),
+        *(unreachable_own_name(node) for node in (first, *others)),
+    ]
     for complaint in filter(None, complaints):
         return fail("names", *complaint)
     addresses = [f"{node['host']} is {', '.join(node['own_addresses'])}" for node in (first, *others)]

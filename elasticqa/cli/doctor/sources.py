@@ -19,7 +19,7 @@ class _NoHub(Hub):
 
     is_offline: bool = False
 
-    def why_not(self, kind: Literal["models", "datasets"], name: str) -> str | None:
+    def why_unavailable(self, kind: Literal["models", "datasets"], name: str) -> str | None:
         return f"no {kind} here, and not asked for {name}"
 
 
@@ -39,11 +39,15 @@ def check_sources(datasets: Path, hub: Hub) -> list[Finding]:
     models = {config.model: f"--recipe {name}" for name, config in reversed(RECIPES.items())}
     for model, recipe in models.items():
         place = _place_of_model(model)
-        findings.append(_finding("model", model, recipe, place, None if place else hub.why_not("models", model)))
+        findings.append(
+            _finding("model", model, recipe, place, None if place else hub.why_unavailable("models", model))
+        )
     data = {config.dataset: f"--recipe {name}" for name, config in reversed(RECIPES.items())}
     for name, recipe in data.items():
         place = _place_of_data(name, datasets)
-        findings.append(_finding("dataset", name, recipe, place, None if place else hub.why_not("datasets", name)))
+        findings.append(
+            _finding("dataset", name, recipe, place, None if place else hub.why_unavailable("datasets", name))
+        )
     return findings
 
 

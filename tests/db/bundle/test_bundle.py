@@ -145,7 +145,7 @@ def test_commands_carry_a_run_from_one_home_to_another(
     assert import_.main([bundle], second) == 0
     assert import_.main([bundle], second) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(": ", 1)[1] for line in lines[1:]] == ["run run-a imported", "run run-a is here already"]
+    assert [line.split(": ", 1)[1] for line in lines[1:]] == ["run run-a imported", "run run-a exists already"]
     assert (tmp_path / "second" / "runs" / "run-a" / JOURNAL).read_bytes() == (run_dir / JOURNAL).read_bytes()
 
 

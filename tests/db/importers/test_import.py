@@ -77,7 +77,7 @@ def test_second_import_changes_nothing(
     assert main([str(renamed), str(renamed / "trainer_state.json")], environ) == 0
     assert _runs(environ) == [run_dir]
     assert (run_dir / "journal" / "attempt-0001-node-00000.jsonl").read_bytes() == before
-    assert capsys.readouterr().out.count("is here already") == 2
+    assert capsys.readouterr().out.count("exists already") == 2
 
 
 def test_other_content_is_another_run(tmp_path: Path, environ: dict[str, str]) -> None:

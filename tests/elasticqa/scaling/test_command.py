@@ -1,4 +1,4 @@
-"""`elasticqa scaling` as it is typed."""
+"""`elasticqa scaling` from its command line."""
 
 import os
 import re
@@ -38,20 +38,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--strategies=dpp"], "'dpp' is none of ddp, fsdp"),
-        (["--nodes=0"], "--nodes='0' is no list of counts"),
-        (["--nproc-per-node=1,x"], "--nproc-per-node='1,x' is no list"),
-        (["--repeats=0"], "--repeats='0' is no number from 1"),
-        (["--cpus-per-process=-1"], "--cpus-per-process='-1' is no number"),
-        (["-cfg", "partition=gpu"], "-cfg 'partition=gpu' is no option of local_cwd"),
+        (["--strategies=dpp"], "'dpp' is not one of ddp, fsdp"),
+        (["--nodes=0"], "--nodes='0' is not a list of numbers"),
+        (["--nproc-per-node=1,x"], "--nproc-per-node='1,x' is not a list"),
+        (["--repeats=0"], "--repeats='0' is not a number from 1"),
+        (["--cpus-per-process=-1"], "--cpus-per-process='-1' is not a number"),
+        (["-cfg", "partition=gpu"], "-cfg 'partition=gpu' is not an option of local_cwd"),
         (["--mode=weak"], "ddp-1x2-weak needs 2 times the features"),
         (["--nproc-per-node=8"], "global_batch_size=7 cannot feed world_size=8"),
         (["--table=01"], "study '01' is not in"),
-        (["--continue=01"], "there is none yet"),
-        (["--in-flight=0"], "--in-flight='0' is no number"),
+        (["--continue=01"], "there are no studies yet"),
+        (["--in-flight=0"], "--in-flight='0' is not a number"),
     ],
 )
-def test_wrong_request_is_one_line_and_leaves_no_study(
+def test_wrong_request_is_refused_in_one_line_without_a_study(
     arguments: list[str], message: str, home: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["--strategies=ddp", "--nproc-per-node=2", "--cpus-per-process=1", *arguments]
@@ -73,7 +73,7 @@ def test_wrong_request_is_one_line_and_leaves_no_study(
         ("--model=/nowhere", "model='/nowhere' cannot be found"),
     ],
 )
-def test_wrong_flag_of_the_trainer_is_one_line(
+def test_wrong_training_option_is_refused_in_one_line(
     flag: str, message: str, home: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*STUDY, *flags, flag], os.environ) == 2
@@ -99,8 +99,8 @@ def has_a_step(home: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_local_study_stops_goes_on_and_ends_in_its_table(home: Path, flags: list[str]) -> None:
-    # Long enough to be stopped in the middle.
+def test_local_study_is_stopped_continued_and_prints_its_table(home: Path, flags: list[str]) -> None:
+    # Long enough to be stopped before its end.
     flags = [*flags, "--epochs=30"]
     stopped = subprocess.Popen(
         scaling(*STUDY, *flags), cwd=REPOSITORY, env=training.environment(home), stdout=subprocess.PIPE, text=True
@@ -113,13 +113,13 @@ def test_local_study_stops_goes_on_and_ends_in_its_table(home: Path, flags: list
         stopped.kill()
     assert stopped.returncode == 128 + signal.SIGTERM, printed
     (path,) = (home / "studies").glob("*.jsonl")
-    assert f"--continue {path.stem} goes on" in printed
+    assert f"or with --continue {path.stem}" in printed
 
     done = run(home, "--continue", path.stem)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| demo")]
     assert [(row[1], row[2]) for row in rows] == [("1 x 1", "1"), ("1 x 2", "1")]
-    # The run that was stopped is measured anew, and left the study: a time with a stop in it is none.
+    # The stopped run leaves the study and is measured again.
     ends = [training.journal(directory)["end"][0]["status"] for directory in training.runs(home)]
     assert ends == ["preempted", "finished", "finished"]
     walls = [training.journal(directory)["end"][0]["wall_clock_s"] for directory in training.runs(home)[1:]]
@@ -136,8 +136,8 @@ def test_local_study_stops_goes_on_and_ends_in_its_table(home: Path, flags: list
 
 
 @pytest.mark.slow
-def test_run_that_fails_is_told_with_its_reason(home: Path, flags: list[str], tiny_model: Path, tmp_path: Path) -> None:
-    # Weights that cannot be read are found out by the run itself.
+def test_failed_run_is_printed_with_its_reason(home: Path, flags: list[str], tiny_model: Path, tmp_path: Path) -> None:
+    # Only the run itself notices unreadable weights.
     broken = tmp_path / "broken"
     broken.mkdir()
     for path in tiny_model.iterdir():
@@ -150,5 +150,5 @@ def test_run_that_fails_is_told_with_its_reason(home: Path, flags: list[str], ti
     assert done.returncode == 1, done.stdout + done.stderr
     assert len(re.findall(r"repeat 1: failed: .+", done.stdout)) == 2
     (path,) = (home / "studies").glob("*.jsonl")
-    assert f"--continue {path.stem} --retry tries again" in done.stdout
+    assert f"run them again with --continue {path.stem} --retry" in done.stdout
     assert "no run of study" in done.stdout

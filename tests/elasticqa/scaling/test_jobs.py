@@ -8,16 +8,16 @@ import pytest
 
 from elasticqa.errors import ConfigError
 from elasticqa.scaling.jobs import Jobs, check_machine, component_arguments, is_alive, job_name
-from elasticqa.scaling.plan import REFERENCE, Cell, Slot
-from elasticqa.scaling.state import Try
-from tests.elasticqa.scaling.test_plan import PLAN
+from elasticqa.scaling.matrix import REFERENCE, Cell, Slot
+from elasticqa.scaling.study import StudyRun
+from tests.support.scaling import MATRIX
 
 RUN_ID = "01KB0000000000000000000000"
 CELL = Cell(strategy="ddp", num_nodes=2, nproc_per_node=4)
 
 
 def arguments_of(cell: Cell, *, gpus: bool = False) -> dict[str, str]:
-    words = component_arguments(replace(PLAN, gpus=gpus, cpus_per_process=3), cell, RUN_ID)
+    words = component_arguments(replace(MATRIX, gpus=gpus, cpus_per_process=3), cell, RUN_ID)
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
@@ -34,33 +34,33 @@ def test_launch_arguments_are_those_of_the_component() -> None:
     assert "--nnodes" not in arguments_of(REFERENCE)
 
 
-def test_name_of_a_job_fits_the_scheduler() -> None:
+def test_job_name_fits_the_limit_of_the_scheduler() -> None:
     longest = Cell(strategy="fsdp", num_nodes=10_000, nproc_per_node=10_000, scale=10**8)
     assert len(job_name(longest, RUN_ID)) <= 64
 
 
 def test_unknown_option_of_the_scheduler_is_refused(tmp_path: Path) -> None:
     for cfg in ("partition=gpu", "log_dir"):
-        with pytest.raises(ConfigError, match=f"-cfg '{cfg}' is no option of local_cwd"):
-            Jobs(replace(PLAN, cfg=cfg), tmp_path)
+        with pytest.raises(ConfigError, match=f"-cfg '{cfg}' is not an option of local_cwd"):
+            Jobs(replace(MATRIX, cfg=cfg), tmp_path)
 
 
-def test_missing_slurm_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_slurm_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    plan = replace(PLAN, scheduler="slurm")
-    with Jobs(plan, tmp_path) as jobs, pytest.raises(ConfigError, match="sbatch is not on PATH"):
-        jobs.submit(Try(Slot(CELL, 1), RUN_ID), plan.flags)
+    matrix = replace(MATRIX, scheduler="slurm")
+    with Jobs(matrix, tmp_path) as jobs, pytest.raises(ConfigError, match="sbatch is not on PATH"):
+        jobs.submit(StudyRun(Slot(CELL, 1), RUN_ID), matrix.flags)
 
 
-def test_machine_with_too_few_cpus_is_warned_of_and_with_too_few_gpus_refused() -> None:
-    assert check_machine(replace(PLAN, nodes=(1,)), num_cpus=2) == []
-    (shared,) = check_machine(replace(PLAN, nodes=(1,)), num_cpus=1)
-    assert "2 processes of 1 CPUs are more than the 1 CPUs of this machine" in shared
-    (network,) = check_machine(PLAN, num_cpus=4)
+def test_too_few_cpus_are_a_warning_and_too_few_gpus_an_error() -> None:
+    assert check_machine(replace(MATRIX, nodes=(1,)), num_cpus=2) == []
+    (shared,) = check_machine(replace(MATRIX, nodes=(1,)), num_cpus=1)
+    assert "2 processes of 1 CPUs need more than the 1 CPUs of this machine" in shared
+    (network,) = check_machine(MATRIX, num_cpus=4)
     assert "the network is not measured" in network
-    assert check_machine(replace(PLAN, scheduler="slurm", gpus=True), num_cpus=1) == []
+    assert check_machine(replace(MATRIX, scheduler="slurm", gpus=True), num_cpus=1) == []
     with pytest.raises(ConfigError, match="--gpus with 1024 processes"):
-        check_machine(replace(PLAN, nodes=(1,), nproc_per_node=(1024,), gpus=True), num_cpus=4096)
+        check_machine(replace(MATRIX, nodes=(1,), nproc_per_node=(1024,), gpus=True), num_cpus=4096)
 
 
 def test_process_of_a_run_is_found_by_its_run_id() -> None:
@@ -75,15 +75,15 @@ def test_process_of_a_run_is_found_by_its_run_id() -> None:
     assert not is_alive(RUN_ID)
 
 
-def test_last_words_are_ours_before_those_of_others(tmp_path: Path) -> None:
-    item = Try(Slot(CELL, 1), RUN_ID)
-    with Jobs(PLAN, tmp_path) as jobs:
-        assert jobs.last_words(item, tmp_path) == ""
+def test_last_message_prefers_our_errors_over_others(tmp_path: Path) -> None:
+    run = StudyRun(Slot(CELL, 1), RUN_ID)
+    with Jobs(MATRIX, tmp_path) as jobs:
+        assert jobs.last_message(run, tmp_path) == ""
         log = tmp_path / "torchx" / "app" / job_name(CELL, RUN_ID) / "0" / "stderr.log"
         log.parent.mkdir(parents=True)
         log.write_text("elasticqa: dataset cannot be found\nTraceback of others\n\n")
-        assert jobs.last_words(item, tmp_path) == "dataset cannot be found"
+        assert jobs.last_message(run, tmp_path) == "dataset cannot be found"
         log.write_text("ValueError: x is 3\ntorch.elastic.ChildFailedError: \n====\ntrain FAILED\n====\n")
-        assert jobs.last_words(item, tmp_path) == "ValueError: x is 3"
+        assert jobs.last_message(run, tmp_path) == "ValueError: x is 3"
         log.write_text("Killed\n====\n")
-        assert jobs.last_words(item, tmp_path) == "Killed"
+        assert jobs.last_message(run, tmp_path) == "Killed"

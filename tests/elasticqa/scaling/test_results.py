@@ -15,12 +15,11 @@ from db.reports import latex_document, markdown_document, study_table
 from db.reports.cells import UNKNOWN
 from elasticqa.run.annotations import annotate
 from elasticqa.run.home import new_run_id
-from elasticqa.scaling import state
-from elasticqa.scaling.results import results
-from elasticqa.scaling.state import create
-from tests.elasticqa.scaling.test_plan import PLAN
+from elasticqa.scaling.progress import results
+from elasticqa.scaling.study import FAILED, FINISHED, create
 from tests.support import journals
 from tests.support.dashboard_homes import client_on
+from tests.support.scaling import MATRIX
 
 STUDY = "01KB0000000000000000000000"
 
@@ -135,10 +134,10 @@ def test_study_without_its_reference_says_so(session: Session) -> None:
 
 
 def test_document_says_which_runs_are_missing_and_why(session: Session, tmp_path: Path) -> None:
-    study = create(tmp_path / "studies", replace(PLAN, strategies=("ddp",), nodes=(1,), nproc_per_node=(2,)), [])
-    slots = [slot for slot in study.plan.slots(study.study_id) if slot.cell.strategy == "ddp"]
-    study.ended(study.begin_try(slots[0]), state.FINISHED)
-    study.ended(study.begin_try(slots[1]), state.FAILED, "out of memory_")
+    study = create(tmp_path / "studies", replace(MATRIX, strategies=("ddp",), nodes=(1,), nproc_per_node=(2,)), [])
+    slots = [slot for slot in study.slots() if slot.cell.strategy == "ddp"]
+    study.note_ended(study.add_run(slots[0]), FINISHED)
+    study.note_ended(study.add_run(slots[1]), FAILED, "out of memory_")
     notes = results(session, study).notes
     assert "ddp-1x2: 1 of 3 runs finished; 1 failed, the last: out of memory_." in notes
     table = study_table(speedup_groups(session, study=STUDY), notes)

@@ -14,7 +14,7 @@ OFFLINE = Hub(is_offline=True)
 class _Generous(Hub):
     """A hub that has everything."""
 
-    def why_not(self, *_: object) -> None:
+    def why_unavailable(self, *_: object) -> None:
         """Never say no."""
 
 

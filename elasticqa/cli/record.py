@@ -1,4 +1,4 @@
-"""What commands on the record share: bringing it up to date first, and errors of one line."""
+"""The database as commands use it: brought up to date with the journals first."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,8 @@ from db.reports.cells import text
 from db.storage.home import database_url
 
 
-def refresh(environ: Mapping[str, str]) -> None:
-    """Ingest, and say in one line if something in the journals had to be left out.
+def update(environ: Mapping[str, str]) -> None:
+    """Ingest the journals, and print one line if some of their lines could not be read.
 
     Raises:
         DatabaseError: the database cannot be used.
@@ -25,22 +25,16 @@ def refresh(environ: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def fresh_record(environ: Mapping[str, str]) -> Iterator[Session]:
-    """Give a session on the record that holds every line written so far.
+def updated_session(environ: Mapping[str, str]) -> Iterator[Session]:
+    """Give a session on the database after an update.
 
     Raises:
         DatabaseError: the database cannot be used.
     """
-    refresh(environ)
+    update(environ)
     engine = create_engine_for(database_url(environ))
     try:
         with usable(engine), Session(engine) as session:
             yield session
     finally:
         engine.dispose()
-
-
-def complain(program: str, error: Exception) -> int:
-    """Print an error as one line and return the exit status of a request that cannot be met."""
-    sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
-    return 2
