@@ -1,4 +1,4 @@
-"""The application: `uvicorn dashboard.app:app`."""
+"""The FastAPI application: `uvicorn dashboard.app:app`."""
 
 import os
 import time
@@ -13,24 +13,39 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.background.group_cache import GroupCache
-from dashboard.background.ingest_thread import IngestLoop
-from dashboard.rendering.pages import page, problem, templates, wants_data
-from dashboard.routes import api, figures, health, predictions, profile, profiler, run, runs, speedup, throughput
-from dashboard.security.access import Guard, HostRule, Login
-from dashboard.security.login_link import announce, hide_tokens_in_access_log
+from dashboard.ingest_thread import IngestThread
+from dashboard.rendering.responses import error_response, is_json_address, load_templates, render
+from dashboard.routes import (
+    api,
+    assets,
+    health,
+    predictions,
+    profile,
+    profiler,
+    run,
+    run_figures,
+    runs,
+    speedup,
+    throughput,
+)
+from dashboard.routes.group_cache import GroupCache
+from dashboard.security.login_link import hide_tokens_in_access_log, log_login_link
+from dashboard.security.middleware import AllowedHosts, Login, SecurityMiddleware
 from dashboard.security.token_file import load_token
 from dashboard.settings import Settings
 from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from db.queries import RunNotFoundError
 
+# `profile` before `run_figures`, whose address of any chart would also match that of a profile's.
+PAGES = (runs, run, profile, predictions, speedup, throughput, profiler, run_figures, api, health, assets)
+
 
 def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> FastAPI:
-    """Return the application; it touches neither disk nor database before it is started.
+    """Return the application; files and database are opened when it starts.
 
     Args:
-        settings: where the record lies and who may see it.
+        settings: where the record is and who may see it.
         clock: returns Unix seconds; decides which runs are lost.
     """
 
@@ -40,11 +55,11 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
             token = load_token(settings.token_file)
             app.state.login = Login(token)
             hide_tokens_in_access_log()
-            announce(token)
+            log_login_link(token)
         app.state.engine = create_engine_for(settings.database_url)
         migrate(app.state.engine)
-        catch_up = partial(ingest, app.state.engine, settings.runs_dir, is_own=settings.is_database_own)
-        with IngestLoop(app.state.engine, catch_up, settings.ingest_interval_s):
+        ingest_new_lines = partial(ingest, app.state.engine, settings.runs_dir, is_own=settings.is_database_own)
+        with IngestThread(app.state.engine, ingest_new_lines, settings.ingest_interval_s):
             yield
         app.state.engine.dispose()
 
@@ -58,43 +73,49 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
     )
     app.state.login = None
     app.state.clock = clock
-    app.state.groups = GroupCache()
+    app.state.group_cache = GroupCache()
     app.state.runs_dir = settings.runs_dir
-    app.state.templates = templates()
+    app.state.templates = load_templates()
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
-    app.add_middleware(Guard, hosts=HostRule(settings.hosts), login=lambda: app.state.login, refuse=_ask_for_login)
-    for part in (runs, run, profile, predictions, speedup, throughput, profiler, figures, api, health):
-        app.include_router(part.router)
-    app.add_exception_handler(RunNotFoundError, _not_found)
-    app.add_exception_handler(HTTPException, _http_problem)
-    app.add_exception_handler(RequestValidationError, _bad_address)
+    app.add_middleware(
+        SecurityMiddleware,
+        hosts=AllowedHosts(settings.hosts),
+        login=lambda: app.state.login,
+        unauthorized=_login_page,
+    )
+    for page in PAGES:
+        app.include_router(page.router)
+    app.add_exception_handler(RunNotFoundError, _run_not_found)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _invalid_address)
     return app
 
 
-def _ask_for_login(request: Request) -> Response:
-    if wants_data(request):
-        response = problem(request, 401, "Login", "send the token of $ELASTICQA_HOME/dashboard-token as a bearer token")
+def _login_page(request: Request) -> Response:
+    if is_json_address(request):
+        message = "send the token of $ELASTICQA_HOME/dashboard-token as a bearer token"
+        response = error_response(request, 401, "Login", message)
     else:
-        was_given = "token" in request.query_params
-        response = page(request, "login.html", {"was_given": was_given}, status_code=401)
+        has_token = "token" in request.query_params
+        response = render(request, "login.html", {"has_token": has_token}, status_code=401)
     response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 
-def _not_found(request: Request, error: Exception) -> Response:
-    return problem(request, 404, "No such run", str(error))
+def _run_not_found(request: Request, error: Exception) -> Response:
+    return error_response(request, 404, "Run not found", str(error))
 
 
-def _http_problem(request: Request, error: Exception) -> Response:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(request, error.status_code, "Not here", f"{error.detail}: {request.url.path}")
+    return error_response(request, error.status_code, "Page not available", f"{error.detail}: {request.url.path}")
 
 
-def _bad_address(request: Request, error: Exception) -> Response:
+def _invalid_address(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = error.errors()[0]
-    field = found["loc"][-1]
-    return problem(request, 422, "This address cannot be read", f"{field}={found['input']!r}: {found['msg']}")
+    first = error.errors()[0]
+    field = first["loc"][-1]
+    return error_response(request, 422, "Invalid address", f"{field}={first['input']!r}: {first['msg']}")
 
 
 app = create_app(Settings.from_environ(os.environ))

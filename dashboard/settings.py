@@ -1,4 +1,4 @@
-"""What the environment says about the dashboard, read once."""
+"""The dashboard's settings, read once from environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ DEFAULT_INGEST_INTERVAL_S = 2.0
 
 
 class SettingsError(ValueError):
-    """A variable of the environment has a value that it cannot have."""
+    """An environment variable has an invalid value."""
 
     def __init__(self, name: str, value: str, rule: str) -> None:
         super().__init__(f"{name}={value!r}: {rule}")
@@ -18,26 +18,26 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that the dashboard takes from outside."""
+    """All settings of the dashboard."""
 
     home: Path
     """Holds the run directories and the file `dashboard-token`."""
     database_url: str
     is_database_own: bool = False
-    """Whether it holds the runs of this home and of no other."""
+    """The database holds the runs of this home only."""
     is_auth_on: bool = True
     hosts: tuple[str, ...] = ()
-    """Names, besides this machine's own, under which a browser may ask for pages."""
+    """Host names that browsers may use, besides this machine's own."""
     ingest_interval_s: float = DEFAULT_INGEST_INTERVAL_S
 
     @property
     def runs_dir(self) -> Path:
-        """Where the journals are."""
+        """The directory of run directories, which hold the journals."""
         return runs_dir_of(self.home)
 
     @property
     def token_file(self) -> Path:
-        """Where the login token is kept."""
+        """The file with the login token."""
         return self.home / "dashboard-token"
 
     @classmethod
@@ -45,7 +45,7 @@ class Settings:
         """Return the settings of a process.
 
         Raises:
-            SettingsError: a value is not one of those that the variable can have.
+            SettingsError: a variable has an invalid value.
         """
         return cls(
             home=home_of(environ),

@@ -1,1 +1,4 @@
-"""Rows in, Plotly figures out; pure, with a unit on every axis. The page adds the colours of its theme."""
+"""Functions from rows of the record to Plotly figures: pure, with a unit on every axis.
+
+The browser adds the colours of its theme (`static/charts.js`).
+"""

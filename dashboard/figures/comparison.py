@@ -1,4 +1,4 @@
-"""Figures that put groups of repeats side by side: every run is a dot, the median a bar across them."""
+"""Figures that compare groups of repeats: every run is a dot, the median of a group a bar."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,22 +15,22 @@ _OTHER_COLOR = color_of(3)
 
 
 def wall_clock_figure(groups: Sequence[Group]) -> go.Figure:
-    """Return the wall clock of every run, a line of dots a group; hollow dots are reported."""
+    """Return the wall clock of every run, one row of dots per group; hollow dots are reported runs."""
     unit_s, unit = time_unit(max((value for group in groups for value in group.values_of("wall_clock_s")), default=0))
     return _dots(groups, "wall_clock_s", 1 / unit_s, f"wall clock ({unit})", _name)
 
 
 def throughput_figure(groups: Sequence[Group]) -> go.Figure:
-    """Return features a second of every run, a line of dots a group; hollow dots are reported."""
+    """Return features per second of every run, one row of dots per group; hollow dots are reported runs."""
     return _dots(groups, "samples_per_s", 1.0, "features/s (all ranks, without warm-up)", _name_with_device)
 
 
 def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, name: Callable[[Group], str]) -> go.Figure:
-    apart = distinctions(groups, name)
+    settings = distinctions(groups, name)
     rows = axis(
         "",
         tickvals=list(range(len(groups))),
-        ticktext=["<br>".join(filter(None, (name(group), plain(" · ".join(apart[group.key]))))) for group in groups],
+        ticktext=["<br>".join(filter(None, (name(group), plain(" · ".join(settings[group.key]))))) for group in groups],
         range=[len(groups) - 0.5, -0.5],
         automargin=True,
     )
@@ -48,7 +48,7 @@ def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, nam
 
 
 def _traces(groups: Sequence[Group], measure: str, scale: float) -> list[go.Scatter]:
-    """Return a trace for each look, not for each group: Plotly takes half a millisecond to make one."""
+    """Return one trace per marker style, not per group: creating a trace takes Plotly half a millisecond."""
     dots: dict[tuple[str, str], _Points] = {}
     medians: dict[str, _Points] = {}
     order: list[_Points] = []
@@ -75,7 +75,7 @@ def _traces(groups: Sequence[Group], measure: str, scale: float) -> list[go.Scat
 
 @dataclass
 class _Points:
-    """Points of one look."""
+    """Points of one marker style."""
 
     marker: dict[str, Any]
     hover: str
@@ -84,7 +84,7 @@ class _Points:
     text: list[str] = field(default_factory=list)
 
     def add(self, x: float, y: int, text: str = "") -> None:
-        """Add a point with what hovering over it says."""
+        """Add a point with its hover text."""
         self.x.append(x)
         self.y.append(y)
         self.text.append(text)

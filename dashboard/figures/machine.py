@@ -1,4 +1,4 @@
-"""Figures of what a run's machines did and where its time went."""
+"""Figures of a run's time by kind of work, processor and GPU use, and memory."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -23,7 +23,7 @@ _TIME_COLORS = {
 
 
 def time_figure(shares: Sequence[TimeShare]) -> go.Figure:
-    """Return one bar of the wall clock, parted by kind of work."""
+    """Return the wall clock as one bar, stacked by kind of work."""
     whole = sum(share.seconds for share in shares)
     unit_s, unit = time_unit(whole)
     traces = [
@@ -45,23 +45,23 @@ def time_figure(shares: Sequence[TimeShare]) -> go.Figure:
 
 
 def utilization_figure(samples: Sequence[SystemRow]) -> go.Figure:
-    """Return the use of processors and GPUs over time, a pair of lines a node."""
+    """Return the use of processors and GPUs over time, two lines per node."""
     traces = []
     for index, (node, own) in enumerate(_by_node(samples)):
         traces.append(_series(f"CPU, {node}", own, samples, lambda row: row.cpu_percent, 2 * index))
         traces.append(_series(f"GPU, {node}", own, samples, _gpu_percent, 2 * index + 1))
     y_axis = axis("use (%)", range=[0, 105])
-    return figure(_known(traces), _since_the_first(samples), "", yaxis=y_axis)
+    return figure(_with_values(traces), _time_title(samples), "", yaxis=y_axis)
 
 
 def memory_figure(samples: Sequence[SystemRow]) -> go.Figure:
-    """Return the memory in use over time, of each node and of its GPUs together."""
+    """Return the memory in use over time: of each node, and the sum of its GPUs."""
     traces = []
     for index, (node, own) in enumerate(_by_node(samples)):
         traces.append(_series(f"host, {node}", own, samples, lambda row: _gib(row.memory_bytes), 2 * index))
         traces.append(_series(f"GPUs, {node}", own, samples, _gpu_gib, 2 * index + 1))
     y_axis = axis("memory in use (GiB)", rangemode="tozero")
-    return figure(_known(traces), _since_the_first(samples), "", yaxis=y_axis)
+    return figure(_with_values(traces), _time_title(samples), "", yaxis=y_axis)
 
 
 def _by_node(samples: Sequence[SystemRow]) -> list[tuple[str, list[SystemRow]]]:
@@ -83,7 +83,7 @@ def _series(
         for row in of_attempt:
             times.append((row.t - samples[0].t) / unit_s)
             values.append(value(row))
-        # Between attempts nobody measured, so no line is drawn.
+        # A gap: there are no samples between attempts.
         times.append(None)
         values.append(None)
     return go.Scatter(
@@ -100,27 +100,27 @@ def _unit_of(samples: Sequence[SystemRow]) -> tuple[float, str]:
     return time_unit(samples[-1].t - samples[0].t if samples else 0.0)
 
 
-def _since_the_first(samples: Sequence[SystemRow]) -> str:
+def _time_title(samples: Sequence[SystemRow]) -> str:
     return f"time since the first sample ({_unit_of(samples)[1]})"
 
 
-def _known(traces: list[go.Scatter]) -> list[go.Scatter]:
+def _with_values(traces: list[go.Scatter]) -> list[go.Scatter]:
     return [trace for trace in traces if any(value is not None for value in trace.y)]
 
 
-def _of_gpus(row: SystemRow, field: str) -> list[float]:
-    """Return the numbers that the GPUs of a sample have in a field."""
+def _gpu_values(row: SystemRow, field: str) -> list[float]:
+    """Return a field of all GPUs of a sample, without missing and invalid values."""
     values = [gpu.get(field) for gpu in row.gpus if isinstance(gpu, dict)]
     return [value for value in values if isinstance(value, int | float)]
 
 
 def _gpu_percent(row: SystemRow) -> float | None:
-    values = _of_gpus(row, "utilization_percent")
+    values = _gpu_values(row, "utilization_percent")
     return sum(values) / len(values) if values else None
 
 
 def _gpu_gib(row: SystemRow) -> float | None:
-    values = _of_gpus(row, "memory_bytes")
+    values = _gpu_values(row, "memory_bytes")
     return _gib(sum(values)) if values else None
 
 

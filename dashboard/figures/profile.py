@@ -1,4 +1,4 @@
-"""Figures of profiler traces: how their span was spent, a bar a trace or a device."""
+"""Figure of profiler traces: share of time by kind of work, one bar per trace or device."""
 
 from collections.abc import Sequence
 
@@ -19,10 +19,10 @@ _COLORS = {
 
 
 def parts_figure(bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Figure:
-    """Return a stacked bar in percent for each name with its parts; names may repeat."""
+    """Return a stacked bar in percent for each (name, parts); names may repeat."""
     whats = list(dict.fromkeys(part.what for _, parts in bars for part in parts))
-    # In the order of the colours, so that the legend has one order whatever comes first.
-    traces = [_of_kind(what, bars) for what in _COLORS if what in whats]
+    # In the order of the colours, so that the legend always has the same order.
+    traces = [_bars_of(what, bars) for what in _COLORS if what in whats]
     rows = axis(
         "",
         tickvals=list(range(len(bars))),
@@ -46,7 +46,7 @@ def parts_figure(bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Figure:
     )
 
 
-def _of_kind(what: str, bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Bar:
+def _bars_of(what: str, bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Bar:
     shares = [(row, part.share) for row, (_, parts) in enumerate(bars) for part in parts if part.what == what]
     return go.Bar(
         name=what,

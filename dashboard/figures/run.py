@@ -1,4 +1,4 @@
-"""Figures of one run."""
+"""Figures of one run over its steps."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -10,19 +10,19 @@ from dashboard.figures.style import MUTED, axis, color_of, figure, plain
 from db.queries import EvaluationRow, LossPoint, ThroughputPoint
 
 STEP = "optimizer step"
-MOST_NAMED = 6
-"""More attempts would leave no room below their legend, and colours repeat after as many."""
+MAX_NAMED = 6
+"""A legend of more attempts leaves no room for the figure, and the colours repeat."""
 PointT = TypeVar("PointT", LossPoint, ThroughputPoint)
 
 
 def loss_figure(points: Sequence[LossPoint], redone: Sequence[LossPoint]) -> go.Figure:
-    """Return the loss over the steps, an attempt a line; steps that were taken again are faint."""
+    """Return the loss over the steps, one line per attempt; redone steps are faint."""
     traces: list[go.Scatter] = []
     for attempt, own in (parts := _by_attempt(points)):
         if any(point.last_step > point.first_step for point in own):
             traces += _band(own, color_of(attempt - 1))
         line = _line(f"attempt {attempt}", own, lambda point: point.loss, color_of(attempt - 1))
-        traces.append(line.update(showlegend=len(parts) <= MOST_NAMED))
+        traces.append(line.update(showlegend=len(parts) <= MAX_NAMED))
     for index, (attempt, own) in enumerate(_by_attempt(redone)):
         line = _line("redone steps", own, lambda point: point.loss, MUTED)
         line.update(line={"dash": "dot", "width": 1.5}, legendgroup="redone", showlegend=index == 0)
@@ -31,12 +31,12 @@ def loss_figure(points: Sequence[LossPoint], redone: Sequence[LossPoint]) -> go.
 
 
 def optimizer_figure(points: Sequence[LossPoint]) -> go.Figure:
-    """Return learning rate and gradient norm over the steps, each with its own axis."""
+    """Return learning rate and gradient norm over the steps, on two axes."""
     rate = _line("learning rate", points, lambda point: point.learning_rate, color_of(0))
     norm = _line("gradient norm", points, lambda point: point.grad_norm, color_of(1))
     norm.update(yaxis="y2", line={"width": 1})
     return figure(
-        # The later trace is drawn on top, and the smooth one must stay visible.
+        # The last trace is drawn on top, and the smooth one must stay visible.
         [norm, rate],
         STEP,
         "",
@@ -47,11 +47,11 @@ def optimizer_figure(points: Sequence[LossPoint]) -> go.Figure:
 
 
 def throughput_figure(points: Sequence[ThroughputPoint], samples_per_s: float | None) -> go.Figure:
-    """Return features a second over the steps; warm-up is marked, and the run's own figure is a line."""
+    """Return features per second over the steps; warm-up is marked, the run's throughput is a dashed line."""
     traces: list[go.Scatter] = []
     for attempt, own in (parts := _by_attempt([point for point in points if not point.is_warmup])):
         line = _line(f"attempt {attempt}", own, lambda point: point.samples_per_s, color_of(attempt - 1))
-        traces.append(line.update(showlegend=len(parts) <= MOST_NAMED))
+        traces.append(line.update(showlegend=len(parts) <= MAX_NAMED))
     warmup = [point for point in points if point.is_warmup]
     if warmup:
         marks = _line("warm-up, not counted", warmup, lambda point: point.samples_per_s, MUTED)
@@ -66,7 +66,7 @@ def throughput_figure(points: Sequence[ThroughputPoint], samples_per_s: float | 
 
 
 def step_time_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
-    """Return the time of a step and the part of it that waited for data, in milliseconds."""
+    """Return the time of a step and its wait for data, in milliseconds."""
 
     def milliseconds(value: float | None) -> float | None:
         return None if value is None else value * 1000
@@ -82,7 +82,7 @@ def step_time_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
 
 
 def tokens_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
-    """Return the tokens of the fullest and of the mean rank over the steps."""
+    """Return the tokens of the fullest rank and the mean over the ranks."""
     known = [point for point in points if point.max_rank_tokens is not None]
     fullest = _line("fullest rank", known, lambda point: point.max_rank_tokens, color_of(1))
     mean = _line("mean rank", known, lambda point: point.mean_rank_tokens, color_of(0))
@@ -90,7 +90,7 @@ def tokens_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
 
 
 def evaluation_figure(rows: Sequence[EvaluationRow]) -> go.Figure:
-    """Return EM and F1 over the steps, a pair of lines a split."""
+    """Return EM and F1 over the steps, two lines per split."""
     traces = []
     splits = sorted({row.split for row in rows})
     for index, split in enumerate(splits):
@@ -125,7 +125,7 @@ def _line(name: str, points: Sequence[PointT], value: Callable[[PointT], float |
         name=name,
         x=[_middle(point) for point in points],
         y=[value(point) for point in points],
-        # A single step has no line to it.
+        # A single point has no line.
         mode="lines" if len(points) > 1 else "markers",
         line={"color": color, "width": 2},
         hovertemplate="%{y:.4~g}",
@@ -133,7 +133,7 @@ def _line(name: str, points: Sequence[PointT], value: Callable[[PointT], float |
 
 
 def _band(points: Sequence[LossPoint], color: str) -> list[go.Scatter]:
-    """Return the area between the extremes of points that stand for several steps."""
+    """Return the area between least and largest loss of points that stand for several steps."""
     steps = [_middle(point) for point in points]
     common = {"x": steps, "mode": "lines", "line": {"width": 0, "color": color}, "hoverinfo": "skip"}
     low = go.Scatter(y=[point.loss_min for point in points], showlegend=False, **common)

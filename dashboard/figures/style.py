@@ -1,4 +1,4 @@
-"""What all figures share: colours that read on light and on dark, and a layout without Plotly's own look."""
+"""Colours and layout of all figures; the colours are legible on light and on dark."""
 
 import html
 from collections.abc import Iterable
@@ -8,26 +8,26 @@ import plotly.graph_objects as go
 
 SERIES = ("#4477c8", "#d97a2b", "#2b9c8a", "#8d68c9", "#c9507a", "#a88a1f")
 MUTED = "#8b919b"
-_LONGEST_LABEL = 60
+_MAX_LABEL = 60
 
 
 def color_of(index: int) -> str:
-    """Return the colour of the series of this number, from 0; they repeat after six."""
+    """Return the colour of series number ``index``, from 0; colours repeat after six."""
     return SERIES[index % len(SERIES)]
 
 
 def plain(text: str) -> str:
-    """Return text that Plotly shows as it is, without links or other markup, and not too long.
+    """Return text escaped for Plotly, which would render links and other markup, and shortened.
 
     >>> plain("<a href='x'>")
     "&lt;a href='x'&gt;"
     """
-    shortened = text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+    shortened = text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + "…"
     return html.escape(shortened, quote=False)
 
 
 def time_unit(longest_s: float) -> tuple[float, str]:
-    """Return the seconds and the name of the unit in which spans up to this one read well.
+    """Return the unit that suits time spans up to this one: its seconds and its name.
 
     >>> time_unit(45), time_unit(1200), time_unit(40_000)
     ((1.0, 's'), (60.0, 'min'), (3600.0, 'h'))
@@ -38,12 +38,12 @@ def time_unit(longest_s: float) -> tuple[float, str]:
 
 
 def axis(title: str, **settings: Any) -> dict[str, Any]:
-    """Return an axis with its title, which names the unit."""
+    """Return an axis; its title names the unit."""
     return {"title": {"text": title, "font": {"size": 12}}, "zeroline": False, **settings}
 
 
 def figure(traces: list[Any], x_title: str, y_title: str, **layout: Any) -> go.Figure:
-    """Return a figure of these traces; further keywords change its layout."""
+    """Return a figure of traces; keywords change its layout."""
     base: dict[str, Any] = {
         "template": {},
         "height": 300,
@@ -61,11 +61,14 @@ def figure(traces: list[Any], x_title: str, y_title: str, **layout: Any) -> go.F
 
 
 def _widen(drawn: go.Figure, letter: str) -> None:
-    """Give each axis a range from 0 on which all points have one value: Plotly's own would be a unit either way."""
+    """Set the range of an axis on which all points have the same value to start at 0.
+
+    Plotly's default would be one unit below and above the value.
+    """
     values: dict[str, set[float]] = {}
     for trace in drawn.data:
         if not isinstance(trace, go.Scatter):
-            # A stack of bars ends above the values of its parts.
+            # A stack of bars is longer than the values of its parts.
             return
         name = getattr(trace, f"{letter}axis") or letter
         values.setdefault(name, set()).update(_numbers(getattr(trace, letter)))

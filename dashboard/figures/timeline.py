@@ -1,4 +1,4 @@
-"""A run over the wall clock: ranks at work, restarts, what was lost, checkpoints and evaluations."""
+"""Figure of a run over the wall clock: ranks, restarts, lost steps, checkpoints and evaluations."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from dashboard.text import formats
 from db.queries import CheckpointRow, EvaluationRow, Stretch
 
 _LOST = "#c9463d"
-# A checkpoint often follows an evaluation within a second: each kind has a height of its own in its attempt's block.
+# A checkpoint often follows an evaluation within a second, so the two kinds are drawn at different heights.
 _CHECKPOINT_LANE, _EVALUATION_LANE = 0.7, 0.4
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 _END_SYMBOLS = {"finished": "circle", "preempted": "diamond", "running": "triangle-right"}
 _END_COLORS = {"finished": color_of(2), "preempted": color_of(5), "running": color_of(0)}
 
@@ -19,7 +19,7 @@ _END_COLORS = {"finished": color_of(2), "preempted": color_of(5), "running": col
 def timeline_figure(
     stretches: Sequence[Stretch], checkpoints: Sequence[CheckpointRow], evaluations: Sequence[EvaluationRow]
 ) -> go.Figure:
-    """Return the world size as steps over the time since the first start, with what happened on top."""
+    """Return the world size over the time since the first start, with marks for events."""
     if not stretches:
         return figure([], "", "")
     sizes = {stretch.attempt: stretch.world_size for stretch in stretches}
@@ -49,7 +49,7 @@ def timeline_figure(
 
 
 class _Clock:
-    """Time since the first start, in the unit that suits the whole."""
+    """Time since the first start, in a unit that suits the whole span."""
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
         self._start = stretches[0].started_at
@@ -57,11 +57,11 @@ class _Clock:
         self._unit_s, self.unit = time_unit(self._end - self._start)
 
     def at(self, t: float) -> float:
-        """Return where a moment lies on the axis."""
+        """Return the position of a time on the axis."""
         return (t - self._start) / self._unit_s
 
     def is_early(self, t: float) -> bool:
-        """Tell whether a text that ends at this moment would begin left of the axis."""
+        """Return whether a text that ends at this time would begin left of the axis."""
         return t - self._start < 0.15 * (self._end - self._start)
 
 
@@ -80,7 +80,7 @@ def _world_size(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
     times: list[float] = []
     sizes: list[int] = []
     for stretch in stretches:
-        # Down to none before and after, so that a wait between attempts shows as one.
+        # Zero before and after each attempt, so that a wait between attempts is visible.
         began, ended = clock.at(stretch.started_at), clock.at(stretch.ended_at)
         times += [began, began, ended, ended]
         sizes += [0, stretch.world_size, stretch.world_size, 0]
@@ -139,12 +139,12 @@ def _marks(
 
 def _ends(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
     return go.Scatter(
-        name="why an attempt ended",
+        name="end of an attempt",
         x=[clock.at(stretch.ended_at) for stretch in stretches],
         y=[stretch.world_size for stretch in stretches],
         text=[plain(stretch.status) for stretch in stretches],
         hovertext=[_end(stretch) for stretch in stretches],
-        mode="markers+text" if len(stretches) <= _MOST_NAMED else "markers",
+        mode="markers+text" if len(stretches) <= _MAX_NAMED else "markers",
         textposition=["top right" if clock.is_early(stretch.ended_at) else "top left" for stretch in stretches],
         marker={
             "symbol": [_END_SYMBOLS.get(stretch.status, "x") for stretch in stretches],
@@ -163,5 +163,5 @@ def _end(stretch: Stretch) -> str:
     if stretch.first_step is not None:
         lines.append(f"steps {stretch.first_step:,} to {stretch.last_step:,}")
     if stretch.num_redone:
-        lines.append(f"{stretch.num_redone:,} of them lost and redone")
+        lines.append(f"{stretch.num_redone:,} of these lost and redone")
     return "<br>".join(lines)

@@ -1,1 +1,1 @@
-"""Templates and static files."""
+"""Responses: pages from templates, figures as JSON, error pages, and the addresses of static files."""

@@ -1,4 +1,4 @@
-"""What pages load beside themselves: our own files and plotly.js, under addresses that name their content."""
+"""Static files and plotly.js, and their addresses, which contain a digest or version of the content."""
 
 import gzip
 import hashlib
@@ -7,51 +7,33 @@ from functools import cache
 from pathlib import Path
 
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
-from starlette.requests import Request
-from starlette.responses import Response
 
 STATIC = Path(__file__).parents[1] / "static"
 PLOTLY = "plotly.min.js"
-MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_FOR_EVER = "public, max-age=31536000, immutable"
 
 
 @cache
 def asset_url(name: str) -> str:
-    """Return the address of an asset; it changes when the content does, so a browser may keep it for ever."""
-    version = get_plotlyjs_version() if name == PLOTLY else hashlib.sha256(_own(name)).hexdigest()[:12]
+    """Return the address of an asset; it changes with the content, so that browsers may cache it forever."""
+    version = get_plotlyjs_version() if name == PLOTLY else hashlib.sha256(content(name)).hexdigest()[:12]
     return f"/static/{version}/{name}"
 
 
 @cache
 def map_style_ids() -> tuple[str, ...]:
-    """Return the ids under which plotly.js looks for the style sheet of its maps before it adds one.
+    """Return the element ids by which plotly.js finds the style sheet of its maps.
 
-    The policy of our pages refuses that sheet, and a page that holds an element of such an id is spared it.
+    Our Content-Security-Policy refuses that sheet. plotly.js does not add it if an element with the id exists.
     """
     return tuple(sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', get_plotlyjs()))))
 
 
-def asset_response(request: Request, version: str, name: str) -> Response:
-    """Return an asset, compressed where the browser takes it; 404 for an unknown name or another version."""
-    known = {PLOTLY, *(path.name for path in STATIC.iterdir())}
-    if name not in known or asset_url(name) != f"/static/{version}/{name}":
-        return Response("no such file\n", status_code=404, media_type="text/plain")
-    headers = {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
-    media_type = MEDIA_TYPES[Path(name).suffix]
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(_compressed(name), headers={**headers, "Content-Encoding": "gzip"}, media_type=media_type)
-    return Response(_content(name), headers=headers, media_type=media_type)
-
-
-def _own(name: str) -> bytes:
-    return (STATIC / name).read_bytes()
-
-
-def _content(name: str) -> bytes:
-    return get_plotlyjs().encode() if name == PLOTLY else _own(name)
+def content(name: str) -> bytes:
+    """Return the bytes of an asset."""
+    return get_plotlyjs().encode() if name == PLOTLY else (STATIC / name).read_bytes()
 
 
 @cache
-def _compressed(name: str) -> bytes:
-    return gzip.compress(_content(name), mtime=0)
+def compressed(name: str) -> bytes:
+    """Return the bytes of an asset, compressed with gzip."""
+    return gzip.compress(content(name), mtime=0)

@@ -1,4 +1,4 @@
-"""The same facts as JSON, below /api; described at /api/openapi.json."""
+"""The facts of the pages as JSON, below /api; described at /api/openapi.json."""
 
 from dataclasses import fields
 from typing import Annotated, Any
@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from dashboard.routes.dependencies import GroupsDep, NowDep, SessionDep
+from dashboard.routes.dependencies import GroupCacheDep, NowDep, SessionDep
 from dashboard.routes.profile import TraceQuery
-from dashboard.routes.profiler import ProfilerQuery, shown
+from dashboard.routes.profiler import ProfilerQuery, profiled_runs
 from dashboard.routes.runs import RunsQuery
-from dashboard.routes.throughput import Line, line
+from dashboard.routes.throughput import ThroughputRow, throughput_row
 from db import queries
 from db.queries import statistics
 
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/api", tags=["record"])
 
 
 class RunsAnswer(BaseModel):
-    """Some runs of all that match."""
+    """One page of the runs that match."""
 
     num_matching: int
     num_all: int
@@ -26,7 +26,7 @@ class RunsAnswer(BaseModel):
 
 
 class RunAnswer(BaseModel):
-    """One run with all but its steps."""
+    """One run without its steps."""
 
     run: queries.RunDetail
     speed: queries.StepSpeed
@@ -36,14 +36,14 @@ class RunAnswer(BaseModel):
     checkpoints: list[queries.CheckpointRow]
     events: list[queries.EventRow]
     time: list[queries.TimeShare]
-    profiles: list[queries.ProfileKey] = Field(description="traces; the address /profile of the run has one of them")
+    profiles: list[queries.ProfileKey] = Field(description="traces; /profile of the run returns one of them")
 
 
 class StepsAnswer(BaseModel):
-    """Consecutive steps, each of the newest attempt that took it."""
+    """Consecutive steps; each is of the newest attempt that took it."""
 
     steps: list[queries.StepRow]
-    next_after: int | None = Field(description="ask with after=this for the next ones; null at the end")
+    next_after: int | None = Field(description="pass as `after` for the next steps; null at the end")
 
 
 class GroupAnswer(BaseModel):
@@ -57,21 +57,21 @@ class GroupAnswer(BaseModel):
 
 
 class SpeedupAnswer(BaseModel):
-    """A group beside its reference."""
+    """A group and its reference."""
 
     group: GroupAnswer
     wall_clock_s: float = Field(description="median over the repeats")
-    reference: str | None = Field(description="key of the reference; null where there is none")
+    reference: str | None = Field(description="key of the reference; null if there is none")
     reference_wall_clock_s: float | None
     ratio: queries.Ratio | None
     differences: tuple[queries.Difference, ...]
 
 
 class ThroughputAnswer(BaseModel):
-    """A group with its throughput."""
+    """A group and its throughput."""
 
     group: GroupAnswer
-    samples_per_s: float = Field(description="median over the repeats, all ranks, warm-up left out")
+    samples_per_s: float = Field(description="median over the repeats, all ranks, without warm-up")
     samples_per_s_per_device: float | None
     tokens_per_s: float | None
     utilization: queries.Utilization
@@ -80,7 +80,7 @@ class ThroughputAnswer(BaseModel):
 
 
 class RunsApiQuery(RunsQuery):
-    """The address of the table, with a page size."""
+    """Query parameters of the table, with a page size."""
 
     limit: int = Field(50, ge=1, le=1000)
 
@@ -130,14 +130,14 @@ def steps(
 @router.get("/speedup")
 def speedup(
     session: SessionDep,
-    known: GroupsDep,
+    group_cache: GroupCacheDep,
     recipe: str | None = None,
     provenance: str | None = None,
     reference: Annotated[tuple[str, ...], Query()] = (),
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[SpeedupAnswer]:
-    """Return the newest groups of finished runs, each beside its reference."""
-    groups = known.get(session, queries.speedup_groups, recipe, provenance)
+    """Return the newest groups of finished runs, each with its reference."""
+    groups = group_cache.get(session, queries.speedup_groups, recipe, provenance)
     comparisons = queries.compare_all(groups[:limit], reference, candidates=groups)
     return [_speedup(comparison) for comparison in comparisons]
 
@@ -145,20 +145,20 @@ def speedup(
 @router.get("/throughput")
 def throughput(
     session: SessionDep,
-    known: GroupsDep,
+    group_cache: GroupCacheDep,
     recipe: str | None = None,
     provenance: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[ThroughputAnswer]:
     """Return the newest groups of finished runs with their throughput, utilization and step times."""
-    groups = known.get(session, queries.throughput_groups, recipe, provenance)[:limit]
+    groups = group_cache.get(session, queries.throughput_groups, recipe, provenance)[:limit]
     speeds = queries.step_speeds_of(session, [group.repeats[0].run_id for group in groups])
-    return [_throughput(line(group, speeds[group.repeats[0].run_id])) for group in groups]
+    return [_throughput(throughput_row(group, speeds[group.repeats[0].run_id])) for group in groups]
 
 
 @router.get("/runs/{run_id}/profile")
 def profile(session: SessionDep, now: NowDep, run_id: str, query: Annotated[TraceQuery, Query()]) -> queries.ProfileRow:
-    """Return the summary of a trace; without an attempt, of the newest attempt's lowest rank."""
+    """Return the summary of a trace; without `attempt`, of the lowest rank of the newest attempt."""
     queries.get_run(session, run_id, now)
     return queries.profile_of(session, run_id, query.chosen(queries.profile_keys(session, run_id)))
 
@@ -166,12 +166,12 @@ def profile(session: SessionDep, now: NowDep, run_id: str, query: Annotated[Trac
 @router.get("/profiler")
 def profiler(session: SessionDep, query: Annotated[ProfilerQuery, Query()]) -> queries.ProfilePage:
     """Return the newest runs that have a trace, each with the summary of one, as on /profiler."""
-    return shown(session, query)
+    return profiled_runs(session, query)
 
 
-def _throughput(of: Line) -> ThroughputAnswer:
-    figures = {field.name: getattr(of, field.name) for field in fields(of) if field.name != "group"}
-    return ThroughputAnswer(group=_group(of.group), **figures)
+def _throughput(row: ThroughputRow) -> ThroughputAnswer:
+    values = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "group"}
+    return ThroughputAnswer(group=_group(row.group), **values)
 
 
 def _speedup(comparison: queries.Comparison) -> SpeedupAnswer:

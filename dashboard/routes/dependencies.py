@@ -1,4 +1,4 @@
-"""What a route is given: a session on the record, the time, and where the run directories lie."""
+"""What FastAPI passes to a route: a database session, the time, the runs directory and the cache of groups."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
-from dashboard.background.group_cache import GroupCache
+from dashboard.routes.group_cache import GroupCache
 
 
 def session_of(request: Request) -> Iterator[Session]:
@@ -22,17 +22,17 @@ def now_of(request: Request) -> float:
 
 
 def runs_dir_of(request: Request) -> Path:
-    """Return the directory that holds a directory a run."""
+    """Return the directory of run directories."""
     return Path(request.app.state.runs_dir)
 
 
-def groups_of(request: Request) -> GroupCache:
-    """Return the groups that earlier visits have put together."""
-    cache: GroupCache = request.app.state.groups
+def group_cache_of(request: Request) -> GroupCache:
+    """Return the application's cache of groups."""
+    cache: GroupCache = request.app.state.group_cache
     return cache
 
 
 SessionDep = Annotated[Session, Depends(session_of)]
 NowDep = Annotated[float, Depends(now_of)]
 RunsDirDep = Annotated[Path, Depends(runs_dir_of)]
-GroupsDep = Annotated[GroupCache, Depends(groups_of)]
+GroupCacheDep = Annotated[GroupCache, Depends(group_cache_of)]

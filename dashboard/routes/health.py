@@ -1,12 +1,10 @@
-"""For those who watch the server: is the record within reach?"""
+"""/healthz for monitoring: is the database reachable?"""
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dashboard.rendering.assets import asset_response
 from dashboard.routes.dependencies import SessionDep
 from db.queries import num_runs
 
@@ -14,7 +12,7 @@ router = APIRouter()
 
 
 class Health(BaseModel):
-    """The database answers and has so many runs."""
+    """State of the database and its number of runs."""
 
     status: str
     num_runs: int
@@ -22,14 +20,8 @@ class Health(BaseModel):
 
 @router.get("/healthz", tags=["server"], response_model=Health)
 def health(session: SessionDep) -> Health | Response:
-    """Return the number of runs, or 503 while the database is out of reach."""
+    """Return the number of runs, or 503 while the database cannot be reached."""
     try:
         return Health(status="ok", num_runs=num_runs(session))
     except SQLAlchemyError as error:
         return JSONResponse({"status": f"database: {type(error).__name__}", "num_runs": 0}, 503)
-
-
-@router.get("/static/{version}/{name}", include_in_schema=False)
-def asset(request: Request, version: str, name: str) -> Response:
-    """Return one of the files that pages load."""
-    return asset_response(request, version, name)

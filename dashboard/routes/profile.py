@@ -1,4 +1,4 @@
-"""Traces of one run at /runs/{run_id}/profile, with their files to take away."""
+"""Profiler traces of one run at /runs/{run_id}/profile, and their files to download."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,32 +10,34 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from dashboard.rendering.pages import page
+from dashboard.figures.profile import parts_figure
+from dashboard.rendering.responses import figure_response, render
 from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
 from db import queries
 
 router = APIRouter(include_in_schema=False)
-_BIGGEST = 2**31 - 1
+_MAX_INTEGER = 2**31 - 1
+MAX_DEVICES = 32
 
 
 class TraceQuery(BaseModel):
-    """Which trace of the run; without an attempt the newest attempt's lowest rank."""
+    """Query parameters of a trace; without `attempt`, the lowest rank of the newest attempt."""
 
-    attempt: int | None = Field(None, ge=1, le=_BIGGEST)
-    node_rank: int = Field(0, ge=0, le=_BIGGEST)
-    line: int = Field(0, ge=0, le=_BIGGEST)
+    attempt: int | None = Field(None, ge=1, le=_MAX_INTEGER)
+    node_rank: int = Field(0, ge=0, le=_MAX_INTEGER)
+    line: int = Field(0, ge=0, le=_MAX_INTEGER)
 
     def chosen(self, keys: list[queries.ProfileKey]) -> queries.ProfileKey:
-        """Return the trace that is asked for.
+        """Return the requested trace.
 
         Raises:
-            HTTPException: there is none like it.
+            HTTPException: the run has no such trace.
         """
-        asked = (self.attempt, self.node_rank, self.line)
+        requested = (self.attempt, self.node_rank, self.line)
         for key in keys:
-            if self.attempt is None or (key.attempt, key.node_rank, key.line) == asked:
+            if self.attempt is None or (key.attempt, key.node_rank, key.line) == requested:
                 return key
-        raise HTTPException(404, "no such trace of this run" if keys else "no trace of this run is recorded")
+        raise HTTPException(404, "this run has no such trace" if keys else "this run has no recorded trace")
 
 
 @router.get("/runs/{run_id}/profile")
@@ -59,9 +61,20 @@ def profile(
         "summary": chosen.summary,
         "shares": queries.device_shares(chosen.summary),
         "files": {name: path.stat().st_size for name, path in files.items() if path is not None},
-        "asked": address_of,
+        "query_of": query_of,
     }
-    return page(request, "profile.html", context)
+    return render(request, "profile.html", context)
+
+
+@router.get("/figures/runs/{run_id}/profile.json")
+def profile_figure(session: SessionDep, now: NowDep, run_id: str, query: Annotated[TraceQuery, Query()]) -> Response:
+    """Return the share of time by kind of work for each device of a trace, or for the host if it has no device."""
+    queries.get_run(session, run_id, now)
+    key = query.chosen(queries.profile_keys(session, run_id))
+    summary = queries.profile_of(session, run_id, key).summary
+    span_us = summary.span_us
+    bars = [(f"device {row.device}", queries.device_parts(row, span_us)) for row in summary.devices if span_us]
+    return figure_response(parts_figure(bars[:MAX_DEVICES] or [("host", queries.time_parts(summary))]))
 
 
 @router.get("/runs/{run_id}/profile/{name}")
@@ -73,24 +86,24 @@ def download(
     name: str,
     query: Annotated[TraceQuery, Query()],
 ) -> Response:
-    """Hand out the trace or its text table."""
+    """Return the trace file or its text table."""
     queries.get_run(session, run_id, now)
     chosen = queries.profile_of(session, run_id, query.chosen(queries.profile_keys(session, run_id)))
     path = file_of(runs_dir, run_id, chosen, name)
     if path is None:
-        raise HTTPException(404, f"no file {name!r} of this trace lies in the run's directory here")
+        raise HTTPException(404, f"the run's directory has no file {name!r} of this trace on this machine")
     media_type = {".gz": "application/gzip", ".json": "application/json"}.get(path.suffix, "text/plain")
     return FileResponse(path, media_type=media_type, filename=f"{run_id}-{path.name}")
 
 
 def file_of(runs_dir: Path, run_id: str, chosen: queries.ProfileRow, name: str) -> Path | None:
-    """Return the `trace` or the `table` of a trace, None where it is not here."""
+    """Return the file `trace` or `table` of a trace, or None if it is not on this machine."""
     if chosen.trace is None or name not in {"trace", "table"}:
         return None
     stem = chosen.trace.removesuffix(".gz").removesuffix(".json")
     return queries.file_in_run(runs_dir, run_id, chosen.trace if name == "trace" else f"{stem}-table.txt")
 
 
-def address_of(key: queries.ProfileKey) -> str:
-    """Return the part of an address that names a trace."""
+def query_of(key: queries.ProfileKey) -> str:
+    """Return the query string of a trace."""
     return urlencode({name: value for name, value in asdict(key).items() if name in TraceQuery.model_fields})

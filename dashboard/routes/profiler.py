@@ -1,4 +1,4 @@
-"""Where the time went, compared over runs and hardware, at /profiler."""
+"""Profiler traces of all runs side by side at /profiler."""
 
 from typing import Annotated
 from urllib.parse import urlencode
@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.rendering.pages import page
+from dashboard.figures.profile import parts_figure
+from dashboard.rendering.responses import figure_response, render
 from dashboard.routes.dependencies import SessionDep
 from dashboard.text import formats
 from db import queries
@@ -18,37 +19,44 @@ router = APIRouter(include_in_schema=False)
 
 
 class ProfilerQuery(BaseModel):
-    """The address of one page; an empty device asks for all."""
+    """Query parameters of one page; an empty device name does not filter."""
 
     device_name: str = ""
     page: int = Field(1, ge=1, le=1_000_000)
 
     def address(self, path: str, page: int) -> str:
-        """Return the address of another page of the same runs."""
-        asked = {"device_name": self.device_name, "page": page}
-        return f"{path}?{urlencode({name: value for name, value in asked.items() if value not in {'', 1}})}"
+        """Return the address of a page, or of its figure, with the same filter."""
+        values = {"device_name": self.device_name, "page": page}
+        return f"{path}?{urlencode({name: value for name, value in values.items() if value not in {'', 1}})}"
 
 
 @router.get("/profiler")
 def profiler(request: Request, session: SessionDep, query: Annotated[ProfilerQuery, Query()]) -> Response:
     """Show the newest runs that have a trace."""
-    found = shown(session, query)
+    found = profiled_runs(session, query)
     context = {
         "found": found,
         "query": query,
         "num_pages": max(1, -(-found.num_matching // PAGE_SIZE)),
         "device_shares": queries.device_shares,
     }
-    return page(request, "profiler.html", context)
+    return render(request, "profiler.html", context)
 
 
-def shown(session: SessionDep, query: ProfilerQuery) -> queries.ProfilePage:
-    """Return the runs of one page."""
+@router.get("/figures/profiler.json")
+def profiler_figure(session: SessionDep, query: Annotated[ProfilerQuery, Query()]) -> Response:
+    """Return the share of time by kind of work for each trace of the page, in the order of its table."""
+    rows = profiled_runs(session, query).rows
+    return figure_response(parts_figure([(_bar_name(row), queries.time_parts(row.profile.summary)) for row in rows]))
+
+
+def profiled_runs(session: SessionDep, query: ProfilerQuery) -> queries.ProfilePage:
+    """Return the runs of one page, each with a trace."""
     offset = (query.page - 1) * PAGE_SIZE
     return queries.list_profiled_runs(session, query.device_name or None, limit=PAGE_SIZE, offset=offset)
 
 
-def bar_name(run: queries.ProfiledRun) -> str:
-    """Return what the bar of a run is called: the run, then its hardware."""
+def _bar_name(run: queries.ProfiledRun) -> str:
+    """Return the label of a run's bar: name and hardware."""
     name = formats.short(run.name or formats.short_id(run.run_id), 28)
     return f"{name}, {formats.short(formats.short_device(run.device_name), 28)}"

@@ -7,14 +7,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.rendering.pages import page
+from dashboard.rendering.responses import render
 from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
-from dashboard.text.settings_groups import grouped
+from dashboard.text.config_groups import group_config
 from db import queries
 from db.ingest.step_summaries import MOST_STEPS
 
 MOST_ROWS = 100
-"""Of checkpoints, events and evaluations a page shows the newest so many; /api has more."""
+"""The page shows so many of the newest attempts, checkpoints, events and evaluations; /api has all."""
 
 MOST_ENVIRONMENTS = 10
 _OF_ONE_ATTEMPT = {"start_step", "resumed_from", "setup_time_s", "phases"}
@@ -23,23 +23,23 @@ router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True)
-class AttemptView:
-    """An attempt as its row shows it."""
+class AttemptTableRow:
+    """A row of the table of attempts."""
 
     row: queries.AttemptRow
     num_steps: int | None
     num_redone: int | None
-    """Both None where it is not known."""
+    """Both are None if unknown."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Consecutive attempts on the same hosts with the same software, commit, model and data."""
+    """Consecutive attempts on the same hosts, with the same software, commit, model and data."""
 
     first: int
     last: int
     row: queries.AttemptRow
-    """The newest of them."""
+    """The newest of these attempts."""
 
 
 @router.get("/runs/{run_id}")
@@ -55,8 +55,8 @@ def run(request: Request, session: SessionDep, now: NowDep, runs_dir: RunsDirDep
         "run": found,
         "is_here": found.provenance == "reported" or (runs_dir / found.run_id).is_dir(),
         "is_live": found.status == "running",
-        "settings": grouped(found.config),
-        "attempts": _views(attempts, lineage, is_measured=found.provenance == "measured")[-MOST_ROWS:],
+        "settings": group_config(found.config),
+        "attempts": _attempt_rows(attempts, lineage, is_measured=found.provenance == "measured")[-MOST_ROWS:],
         "num_attempts_left_out": max(0, len(attempts) - MOST_ROWS),
         "environments": _environments(attempts)[-MOST_ENVIRONMENTS:],
         "has_steps": bool(lineage),
@@ -73,24 +73,24 @@ def run(request: Request, session: SessionDep, now: NowDep, runs_dir: RunsDirDep
         "most_rows": MOST_ROWS,
         "most_steps": MOST_STEPS,
     }
-    return page(request, "run.html", context)
+    return render(request, "run.html", context)
 
 
-def _views(
+def _attempt_rows(
     attempts: list[queries.AttemptRow], lineage: list[queries.AttemptSteps], *, is_measured: bool
-) -> list[AttemptView]:
+) -> list[AttemptTableRow]:
     steps = {part.attempt: part for part in lineage}
-    views = []
+    rows = []
     for row in attempts:
         part = steps.get(row.attempt)
         if part is not None:
-            views.append(AttemptView(row, part.last_step - part.first_step + 1, part.num_redone))
+            rows.append(AttemptTableRow(row, part.last_step - part.first_step + 1, part.num_redone))
         elif is_measured:
-            views.append(AttemptView(row, 0, 0))
+            rows.append(AttemptTableRow(row, 0, 0))
         else:
-            # Its end may state the step where its lines do not.
-            views.append(AttemptView(row, row.end_step and row.end_step - (row.start_step or 0), None))
-    return views
+            # The line of its end may state the step even if there are no lines of steps.
+            rows.append(AttemptTableRow(row, row.end_step and row.end_step - (row.start_step or 0), None))
+    return rows
 
 
 def _phases(attempts: list[queries.AttemptRow]) -> list[tuple[str, float]]:
@@ -104,13 +104,13 @@ def _phases(attempts: list[queries.AttemptRow]) -> list[tuple[str, float]]:
 
 def _environments(attempts: list[queries.AttemptRow]) -> list[Environment]:
     environments = []
-    for _, same in groupby(attempts, key=_surroundings):
+    for _, same in groupby(attempts, key=_environment_of):
         rows = list(same)
         environments.append(Environment(rows[0].attempt, rows[-1].attempt, rows[-1]))
     return environments
 
 
-def _surroundings(row: queries.AttemptRow) -> tuple[object, ...]:
-    """Return what two attempts in one environment have in common."""
-    lasting = {name: fact for name, fact in row.setup.items() if name not in _OF_ONE_ATTEMPT}
-    return row.hosts, row.software, row.git, lasting
+def _environment_of(row: queries.AttemptRow) -> tuple[object, ...]:
+    """Return the facts that are equal for attempts in the same environment."""
+    shared = {name: fact for name, fact in row.setup.items() if name not in _OF_ONE_ATTEMPT}
+    return row.hosts, row.software, row.git, shared

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from dashboard.rendering.pages import page
+from dashboard.rendering.responses import render
 from dashboard.routes.dependencies import NowDep, SessionDep
 from db.queries import RunFilters, RunOrder, list_runs
 from db.queries.runs import Direction, SortColumn
@@ -30,13 +30,13 @@ COLUMNS: tuple[tuple[SortColumn, str, str], ...] = (
     ("created_at", "Created", ""),
 )
 """Column, heading and unit, in the order of the table."""
-_BEST_IS_LOW = frozenset({"name", "recipe", "model", "parallel", "device_name", "wall_clock_s"})
+_ASCENDING_FIRST = frozenset({"name", "recipe", "model", "parallel", "device_name", "wall_clock_s"})
 
 router = APIRouter(include_in_schema=False)
 
 
 class RunsQuery(BaseModel):
-    """The address of one page of the table; an empty field of the form asks nothing."""
+    """Query parameters of one page of the table; an empty form field does not filter."""
 
     status: str = ""
     provenance: str = ""
@@ -50,26 +50,25 @@ class RunsQuery(BaseModel):
     page: int = Field(1, ge=1, le=1_000_000)
 
     def filters(self) -> RunFilters:
-        """Return what is asked of runs."""
-        asked = {field.name: getattr(self, field.name).strip() or None for field in fields(RunFilters)}
-        return RunFilters(**asked)
+        """Return the filters of the query."""
+        return RunFilters(**{field.name: getattr(self, field.name).strip() or None for field in fields(RunFilters)})
 
     def address(self, **changes: str | int) -> str:
-        """Return this address with some parts changed; what has its default value is left out."""
-        parts = {**self.model_dump(), **changes}
-        kept = {name: part for name, part in parts.items() if part != type(self).model_fields[name].default}
-        return "/runs" + (f"?{urlencode(kept)}" if kept else "")
+        """Return the address of this query with some parameters changed; defaults are left out."""
+        values = {**self.model_dump(), **changes}
+        query = {name: value for name, value in values.items() if value != type(self).model_fields[name].default}
+        return "/runs" + (f"?{urlencode(query)}" if query else "")
 
     def sorted_by(self, column: SortColumn) -> str:
-        """Return the address behind a column's heading: sort by it, or turn the order over."""
-        first: Direction = "asc" if column in _BEST_IS_LOW else "desc"
+        """Return the address of a column's heading: sort by the column, or reverse the order."""
+        first: Direction = "asc" if column in _ASCENDING_FIRST else "desc"
         other: Direction = "desc" if self.direction == "asc" else "asc"
         return self.address(sort=column, direction=other if column == self.sort else first, page=1)
 
 
 @router.get("/")
 def home() -> Response:
-    """Lead to the runs."""
+    """Redirect to the runs."""
     return RedirectResponse("/runs", status_code=307)
 
 
@@ -84,7 +83,6 @@ def runs(request: Request, session: SessionDep, now: NowDep, query: Annotated[Ru
         limit=PAGE_SIZE,
         offset=(query.page - 1) * PAGE_SIZE,
     )
-    own = sum(number for value, number in found.choices["provenance"] if value != "reported")
     context = {
         "now": now,
         "query": query,
@@ -92,8 +90,8 @@ def runs(request: Request, session: SessionDep, now: NowDep, query: Annotated[Ru
         "columns": COLUMNS,
         "num_pages": max(1, -(-found.num_matching // PAGE_SIZE)),
         "first_row": (query.page - 1) * PAGE_SIZE,
-        "has_own_runs": own > 0,
+        "has_own_runs": any(value != "reported" for value, _ in found.choices["provenance"]),
         "is_filtered": query.filters() != RunFilters(),
         "is_live": any(row.status == "running" for row in found.rows),
     }
-    return page(request, "runs.html", context)
+    return render(request, "runs.html", context)

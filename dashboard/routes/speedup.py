@@ -1,4 +1,4 @@
-"""Groups of repeats against their references at /speedup."""
+"""Groups of repeats compared with their references at /speedup."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,8 +8,9 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.rendering.pages import page
-from dashboard.routes.dependencies import GroupsDep, SessionDep
+from dashboard.figures.comparison import wall_clock_figure
+from dashboard.rendering.responses import figure_response, render
+from dashboard.routes.dependencies import GroupCacheDep, SessionDep
 from dashboard.text import labels
 from db.queries import (
     Comparison,
@@ -23,15 +24,15 @@ from db.queries import (
 )
 from db.queries.comparison import PROVENANCES
 
-MOST_GROUPS = 40
-"""A page compares the newest so many groups; one recipe can be asked for."""
+MAX_GROUPS = 40
+"""The page shows so many of the newest groups; a filter by recipe shows older ones."""
 
 router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True)
-class Line:
-    """A group as its row shows it."""
+class SpeedupRow:
+    """A row of the table: a group and its comparison."""
 
     comparison: Comparison
     wall_clock_s: float
@@ -44,113 +45,118 @@ class Line:
 
 @dataclass(frozen=True)
 class Section:
-    """All groups of one recipe."""
+    """The groups of one recipe."""
 
     recipe: str | None
-    lines: tuple[Line, ...]
+    rows: tuple[SpeedupRow, ...]
     laws: tuple[ScalingLaw, ...]
 
     @property
     def has_several_references(self) -> bool:
-        """Whether a reference may be chosen in place of the others."""
-        return len({line.comparison.reference.key for line in self.lines if line.comparison.reference}) > 1
+        """Whether the rows have different references, so that choosing one matters."""
+        return len({row.comparison.reference.key for row in self.rows if row.comparison.reference}) > 1
 
 
 @router.get("/speedup")
 def speedup(
     request: Request,
     session: SessionDep,
-    known: GroupsDep,
+    group_cache: GroupCacheDep,
     recipe: str = "",
     study: str = "",
     reference: Annotated[tuple[str, ...], Query()] = (),
 ) -> Response:
-    """Show every recipe's groups, or those of one scaling study."""
-    groups = known.get(session, speedup_groups, recipe or None, None, study or None)
+    """Show the groups of every recipe, of one recipe, or of one scaling study."""
+    groups = group_cache.get(session, speedup_groups, recipe or None, None, study or None)
     shown = shown_groups(groups, reference)
-    asked = {name: value for name, value in (("recipe", recipe), ("study", study)) if value}
+    filters = {name: value for name, value in (("recipe", recipe), ("study", study)) if value}
     context = {
-        "apart": distinctions(shown, labels.row),
+        "distinctions": distinctions(shown, labels.row),
         "sections": sections(compare_all(shown, reference, candidates=groups)),
         "num_left_out": len(groups) - len(shown),
         "recipe": recipe,
         "study": study,
-        "choose": lambda group: _address(asked, shown, reference, group),
-        "figure": lambda section: _figure_address(asked, section, reference),
+        "choose": lambda group: _address(filters, shown, reference, group),
+        "figure": lambda section: _figure_address(filters, section, reference),
         "has_own_runs": any(group.setting.provenance != "reported" for group in groups),
     }
-    return page(request, "speedup.html", context)
+    return render(request, "speedup.html", context)
+
+
+@router.get("/figures/speedup.json")
+def figure(
+    session: SessionDep,
+    group_cache: GroupCacheDep,
+    recipe: str = "",
+    study: str = "",
+    section: str = "",
+    reference: Annotated[tuple[str, ...], Query()] = (),
+) -> Response:
+    """Return the wall clocks of one section of the page, in the order of its table."""
+    groups = group_cache.get(session, speedup_groups, recipe or None, None, study or None)
+    shown = [group for group in shown_groups(groups, reference) if (group.setting.recipe or "") == section]
+    return figure_response(wall_clock_figure(sorted(shown, key=_sort_key)))
 
 
 def shown_groups(groups: list[Group], references: tuple[str, ...]) -> list[Group]:
-    """Return the newest groups that fit on a page, the reported ones, and every chosen reference."""
-    newest = {group.key for group in groups[:MOST_GROUPS]} | set(references)
+    """Return the newest groups that fit on a page, all reported ones, and every chosen reference."""
+    newest = {group.key for group in groups[:MAX_GROUPS]} | set(references)
     return [group for group in groups if group.key in newest or group.setting.provenance == "reported"]
 
 
 def sections(comparisons: list[Comparison]) -> list[Section]:
-    """Return the comparisons by recipe, the newest recipe first; in it measured rows first, then by size."""
+    """Return the comparisons by recipe, newest recipe first; within a recipe measured rows first, then by size."""
     by_recipe: dict[str | None, list[Comparison]] = {}
     for comparison in comparisons:
         by_recipe.setdefault(comparison.group.setting.recipe, []).append(comparison)
     return [
         Section(
             recipe,
-            tuple(_line(comparison) for comparison in sorted(members, key=_place)),
+            tuple(_row(each) for each in sorted(members, key=lambda comparison: _sort_key(comparison.group))),
             tuple(scaling_laws([comparison.group for comparison in members])),
         )
         for recipe, members in by_recipe.items()
     ]
 
 
-def _place(comparison: Comparison) -> tuple[int, str, int, int]:
-    return place(comparison.group)
-
-
-def place(group: Group) -> tuple[int, str, int, int]:
-    """Return what the rows of a section are sorted by: provenance, strategy, size."""
+def _sort_key(group: Group) -> tuple[int, str, int, int]:
+    """Return what sorts the rows of a section: provenance, strategy, size."""
     setting = group.setting
     is_known = setting.provenance in PROVENANCES
     return (
         PROVENANCES.index(setting.provenance) if is_known else len(PROVENANCES),
-        # The plain single process belongs on top.
+        # A single process comes first.
         "" if setting.parallel in {None, "none"} else setting.parallel or "",
         setting.world_size or 0,
         setting.num_nodes or 0,
     )
 
 
-def _line(comparison: Comparison) -> Line:
+def _row(comparison: Comparison) -> SpeedupRow:
     group = comparison.group
     times = group.values_of("wall_clock_s")
-    return Line(
+    return SpeedupRow(
         comparison,
         statistics.median(times),
         statistics.quartiles(times) if len(times) > 1 else None,
-        _reference_time(comparison),
+        None if comparison.reference is None else _median(comparison.reference.values_of("wall_clock_s")),
         statistics.median_interval(times),
-        _median_if_known(group.values_of("em")),
-        _median_if_known(group.values_of("f1")),
+        _median(group.values_of("em")),
+        _median(group.values_of("f1")),
     )
 
 
-def _reference_time(comparison: Comparison) -> float | None:
-    if comparison.reference is None:
-        return None
-    return statistics.median(comparison.reference.values_of("wall_clock_s"))
-
-
-def _address(asked: dict[str, str], shown: list[Group], references: tuple[str, ...], chosen: Group) -> str:
-    """Return the address of the page on which a group is the reference of its recipe."""
+def _address(filters: dict[str, str], shown: list[Group], references: tuple[str, ...], chosen: Group) -> str:
+    """Return the address of the page with a group as the reference of its recipe."""
     same_recipe = {group.key for group in shown if group.setting.recipe == chosen.setting.recipe}
     kept = [key for key in references if key not in same_recipe]
-    return f"/speedup?{urlencode({**asked, 'reference': [*kept, chosen.key]}, doseq=True)}"
+    return f"/speedup?{urlencode({**filters, 'reference': [*kept, chosen.key]}, doseq=True)}"
 
 
-def _figure_address(asked: dict[str, str], section: Section, references: tuple[str, ...]) -> str:
-    query = {**asked, "section": section.recipe or "", "reference": references}
+def _figure_address(filters: dict[str, str], section: Section, references: tuple[str, ...]) -> str:
+    query = {**filters, "section": section.recipe or "", "reference": references}
     return f"/figures/speedup.json?{urlencode(query, doseq=True)}"
 
 
-def _median_if_known(values: list[float]) -> float | None:
+def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None

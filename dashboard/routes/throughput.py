@@ -1,4 +1,4 @@
-"""Features and tokens a second by hardware and strategy at /throughput."""
+"""Features and tokens per second by hardware and strategy at /throughput."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,8 +9,9 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.rendering.pages import page
-from dashboard.routes.dependencies import GroupsDep, SessionDep
+from dashboard.figures.comparison import throughput_figure
+from dashboard.rendering.responses import figure_response, render
+from dashboard.routes.dependencies import GroupCacheDep, SessionDep
 from dashboard.text import labels
 from db.ingest.step_summaries import MOST_STEPS
 from db.queries import (
@@ -24,12 +25,12 @@ from db.queries import (
     utilization,
 )
 
-MOST_GROUPS = 40
+MAX_GROUPS = 40
 router = APIRouter(include_in_schema=False)
 
 
 class ThroughputQuery(BaseModel):
-    """The address of the page; an empty field of the form asks nothing."""
+    """Query parameters of the page; an empty form field does not filter."""
 
     recipe: str = ""
     device_name: str = ""
@@ -37,23 +38,23 @@ class ThroughputQuery(BaseModel):
 
     def address(self, path: str) -> str:
         """Return the address of a page or figure of the same groups."""
-        asked = {name: value for name, value in self.model_dump().items() if value}
-        return path + (f"?{urlencode(asked)}" if asked else "")
+        query = {name: value for name, value in self.model_dump().items() if value}
+        return path + (f"?{urlencode(query)}" if query else "")
 
 
 @dataclass(frozen=True)
 class ShownGroups:
-    """The groups of the page, the fastest first."""
+    """The groups of the page, fastest first."""
 
     groups: list[Group]
     num_left_out: int
     choices: dict[str, list[str]]
-    """For hardware and strategy: every value among the groups of the recipe."""
+    """Hardware and strategy: all values among the groups of the recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """A group as its row shows it; rates are medians over its repeats, the rest is of the newest repeat."""
+class ThroughputRow:
+    """A row of the table: rates are medians over the repeats, ``utilization`` and ``steps`` are of the newest one."""
 
     group: Group
     samples_per_s: float
@@ -66,23 +67,30 @@ class Line:
 
 @router.get("/throughput")
 def throughput(
-    request: Request, session: SessionDep, known: GroupsDep, query: Annotated[ThroughputQuery, Query()]
+    request: Request, session: SessionDep, group_cache: GroupCacheDep, query: Annotated[ThroughputQuery, Query()]
 ) -> Response:
-    """Show the fastest groups first."""
-    found = shown_groups(known.get(session, throughput_groups, query.recipe or None), query)
+    """Show the groups, fastest first."""
+    found = shown_groups(group_cache.get(session, throughput_groups, query.recipe or None), query)
     speeds = step_speeds_of(session, [group.repeats[0].run_id for group in found.groups])
     context = {
-        "lines": [line(group, speeds[group.repeats[0].run_id]) for group in found.groups],
-        "apart": distinctions(found.groups, labels.row),
+        "rows": [throughput_row(group, speeds[group.repeats[0].run_id]) for group in found.groups],
+        "distinctions": distinctions(found.groups, labels.row),
         "found": found,
         "query": query,
         "most_steps": MOST_STEPS,
     }
-    return page(request, "throughput.html", context)
+    return render(request, "throughput.html", context)
+
+
+@router.get("/figures/throughput.json")
+def figure(session: SessionDep, group_cache: GroupCacheDep, query: Annotated[ThroughputQuery, Query()]) -> Response:
+    """Return the throughput of every group of the page, in the order of its table."""
+    groups = group_cache.get(session, throughput_groups, query.recipe or None)
+    return figure_response(throughput_figure(shown_groups(groups, query).groups))
 
 
 def shown_groups(groups: list[Group], query: ThroughputQuery) -> ShownGroups:
-    """Return the newest groups that match and fit on a page, the fastest first."""
+    """Return the newest groups that match and fit on a page, fastest first."""
     choices = {
         name: sorted({value for group in groups if (value := getattr(group.setting, name))})
         for name in ("device_name", "parallel")
@@ -90,22 +98,22 @@ def shown_groups(groups: list[Group], query: ThroughputQuery) -> ShownGroups:
     for name in choices:
         wanted = getattr(query, name)
         groups = [group for group in groups if not wanted or getattr(group.setting, name) == wanted]
-    newest = sorted(groups[:MOST_GROUPS], key=lambda group: -statistics.median(group.values_of("samples_per_s")))
-    return ShownGroups(newest, max(0, len(groups) - MOST_GROUPS), choices)
+    newest = sorted(groups[:MAX_GROUPS], key=lambda group: -statistics.median(group.values_of("samples_per_s")))
+    return ShownGroups(newest, max(0, len(groups) - MAX_GROUPS), choices)
 
 
-def line(group: Group, steps: StepSpeed) -> Line:
-    """Return the figures of a group.
+def throughput_row(group: Group, steps: StepSpeed) -> ThroughputRow:
+    """Return the table row of a group.
 
     Args:
-        group: with a throughput in every repeat.
-        steps: of its newest repeat.
+        group: every repeat has a throughput.
+        steps: step times of its newest repeat.
     """
     setting = group.setting
     samples_per_s = statistics.median(group.values_of("samples_per_s"))
     tokens, memory = group.values_of("tokens_per_s"), group.values_of("peak_memory_bytes")
     tokens_per_s = statistics.median(tokens) if tokens else None
-    return Line(
+    return ThroughputRow(
         group=group,
         samples_per_s=samples_per_s,
         samples_per_s_per_device=samples_per_s / setting.world_size if setting.world_size else None,

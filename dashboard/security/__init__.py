@@ -1,1 +1,1 @@
-"""Who may see pages: login, tokens, allowed hosts, and security headers."""
+"""Login, login link and token file, allowed host names, and security headers."""

@@ -1,27 +1,27 @@
-"""The login token: one random line in a file that only its owner can read."""
+"""The file of the login token: one random line that only the owner can read."""
 
 import os
 import secrets
 import stat
 from pathlib import Path
 
-_LEAST_LENGTH = 32
-_RENEW = "delete it to have a new one made"
+_MIN_LENGTH = 32
+_RENEW = "delete it to create a new one"
 
 
 class TokenError(RuntimeError):
-    """The token file cannot be trusted."""
+    """The token file is not safe to use."""
 
     def __init__(self, path: Path, problem: str, way_out: str) -> None:
-        super().__init__(f"{path}: {problem}; {way_out}, or go without login: ELASTICQA_DASHBOARD_AUTH=off")
+        super().__init__(f"{path}: {problem}; {way_out}, or turn the login off: ELASTICQA_DASHBOARD_AUTH=off")
         self.path = path
 
 
 def load_token(path: Path) -> str:
-    """Return the token in the file, which is made when it is missing.
+    """Return the token in the file; create the file if it is missing.
 
     Raises:
-        TokenError: others could have read or written the file, or it holds no token.
+        TokenError: other users could have read or written the file, or it has no valid token.
     """
     if not os.path.lexists(path):
         _create(path)
@@ -34,8 +34,8 @@ def load_token(path: Path) -> str:
         token = os.read(descriptor, 1024).decode("ascii", "replace").strip()
     finally:
         os.close(descriptor)
-    if len(token) < _LEAST_LENGTH or not token.isascii() or not token.isprintable():
-        problem = f"holds no token of at least {_LEAST_LENGTH} plain characters"
+    if len(token) < _MIN_LENGTH or not token.isascii() or not token.isprintable():
+        problem = f"has no token of at least {_MIN_LENGTH} plain characters"
         raise TokenError(path, problem, _RENEW)
     return token
 
@@ -49,8 +49,8 @@ def _create(path: Path) -> None:
             file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(descriptor)
-        # A link appears whole or not at all and never replaces a file: of several servers that start at once
-        # the first one's token counts.
+        # A hard link is atomic and never replaces a file: if several servers start together, the first one's
+        # token is used.
         path.hardlink_to(draft)
     except FileExistsError:
         return
@@ -66,4 +66,4 @@ def _check(path: Path, facts: os.stat_result) -> None:
         raise TokenError(path, problem, _RENEW)
     mode = stat.S_IMODE(facts.st_mode)
     if mode & 0o077:
-        raise TokenError(path, f"has mode {mode:04o}, so others may know the token", _RENEW)
+        raise TokenError(path, f"has mode {mode:04o}, so other users may know the token", _RENEW)

@@ -1,5 +1,5 @@
 "use strict";
-// Draws every element with data-figure once it comes near the window, in the colours of the style sheet.
+// Draws the figure of every element with data-figure when it scrolls near the window, in the colours of the style sheet.
 (() => {
   const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
   const NARROW = 520;
@@ -16,7 +16,7 @@
       result[key] = { gridcolor: color("--line"), linecolor: color("--line"), automargin: true, ...result[key] };
     }
     if (width < NARROW && layout.showlegend) {
-      // Few names fit beside each other there: each further row of the legend gets room of its own.
+      // Two legend entries fit in a row: make room for each further row.
       const named = data.filter((trace) => trace.showlegend !== false).length;
       result.height = layout.height + 19 * Math.max(0, Math.ceil(named / 2) - 1);
     }
@@ -24,7 +24,7 @@
     return result;
   }
 
-  function say(element, text) {
+  function showNote(element, text) {
     const note = document.createElement("p");
     note.className = "waiting";
     note.textContent = text;
@@ -34,12 +34,12 @@
   async function draw(element) {
     const response = await fetch(element.dataset.figure, { credentials: "same-origin" });
     if (!response.ok) {
-      say(element, `The chart could not be loaded (${response.status}).`);
+      showNote(element, `The chart could not be loaded (${response.status}).`);
       return;
     }
     const figure = await response.json();
     if (figure.data.length === 0) {
-      say(element, "Nothing is recorded for this chart.");
+      showNote(element, "No data is recorded for this chart.");
       return;
     }
     if (!drawn.has(element)) element.replaceChildren();

@@ -1,5 +1,5 @@
 "use strict";
-// While a run goes on, the part of the page with data-live (seconds) is fetched anew and put in place.
+// While a run is running, replaces the part of the page with data-live (seconds between refreshes).
 (() => {
   async function refresh() {
     const old = document.querySelector("[data-live]");
@@ -11,7 +11,7 @@
         const page = new DOMParser().parseFromString(await response.text(), "text/html");
         const fresh = page.getElementById(old.id);
         if (!fresh || !fresh.dataset.live) {
-          // It has ended: the rest of the page is of before.
+          // The run has ended: the rest of the page is outdated too.
           location.reload();
           return;
         }
@@ -19,13 +19,13 @@
         document.dispatchEvent(new Event("elasticqa:refreshed"));
       }
     }
-    plan();
+    schedule();
   }
 
-  function plan() {
+  function schedule() {
     const part = document.querySelector("[data-live]");
     if (part) setTimeout(refresh, 1000 * Number(part.dataset.live));
   }
 
-  plan();
+  schedule();
 })();

@@ -1,1 +1,1 @@
-"""How values, names and settings are written on a page."""
+"""How pages and figures write values, labels and recorded settings."""

@@ -1,4 +1,4 @@
-"""How values read on a page: units in place, and a dash for what is not known."""
+"""Values as text: with units, and a dash for unknown values."""
 
 import shlex
 from datetime import UTC, datetime
@@ -7,15 +7,15 @@ from typing import Any
 from markupsafe import Markup
 
 UNKNOWN = "\u2013"
-_END_OF_CALENDAR_S = 253_402_300_800
-"""Of the year 9999: later times have no date in Python."""
-_LARGEST = 1e300
-"""Larger numbers, infinity and what is no number have no unit that helps."""
+_MAX_UNIX_S = 253_402_300_800
+"""End of the year 9999; Python has no later dates."""
+_MAX_NUMBER = 1e300
+"""Larger numbers, infinity and NaN are shown without a unit."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time span with two units at most.
+    """Return a time span in at most two units.
 
     >>> duration(0.0123), duration(9.87), duration(75), duration(7384), duration(200000)
     ('12.3 ms', '9.87 s', '1 min 15 s', '2 h 3 min', '2 d 7 h')
@@ -49,7 +49,7 @@ def size(num_bytes: float | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """Return a throughput to three digits or to the whole number.
+    """Return a throughput with three digits, or as a whole number from 100 on.
 
     >>> rate(3.14159), rate(275.21), rate(51234.5)
     ('3.14', '275', '51,234')
@@ -60,7 +60,7 @@ def rate(per_second: float | None) -> str:
 
 
 def fixed(value: float | None, digits: int = 2) -> str:
-    """Return a number with so many decimals, so that a column of them lines up.
+    """Return a number with a fixed number of decimals, so that the numbers of a column line up.
 
     >>> fixed(81.2772), fixed(0.99552, 4)
     ('81.28', '0.9955')
@@ -82,7 +82,7 @@ def p_value(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """Return a count with its thousands told apart.
+    """Return a count with thousands separators.
 
     >>> count(88524), count(2.0)
     ('88,524', '2')
@@ -91,42 +91,42 @@ def count(value: float | None) -> str:
 
 
 def moment(unix_s: float | None) -> str:
-    """Return a time in UTC; one beyond the calendar is unknown.
+    """Return a time in UTC; a time outside Python's calendar is unknown.
 
     >>> moment(0)
     '1970-01-01 00:00 UTC'
     """
-    if unix_s is None or not 0 <= unix_s < _END_OF_CALENDAR_S:
+    if unix_s is None or not 0 <= unix_s < _MAX_UNIX_S:
         return UNKNOWN
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def machine_moment(unix_s: float) -> str:
-    """Return a time as the `datetime` attribute wants it.
+    """Return a time for the HTML attribute `datetime`.
 
     >>> machine_moment(0)
     '1970-01-01T00:00:00+00:00'
     """
-    if not 0 <= unix_s < _END_OF_CALENDAR_S:
+    if not 0 <= unix_s < _MAX_UNIX_S:
         return ""
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds")
 
 
 def ago(unix_s: float, now: float) -> str:
-    """Return how long ago something was, in one unit.
+    """Return the time since a moment, in one unit.
 
     >>> ago(0, 30), ago(0, 150), ago(0, 90000)
     ('just now', '2 min ago', '25 h ago')
     """
     elapsed = max(0.0, now - unix_s)
-    for length, name, least in ((86400, "d", 2), (3600, "h", 1), (60, "min", 1)):
-        if elapsed >= length * least:
+    for length, name, minimum in ((86400, "d", 2), (3600, "h", 1), (60, "min", 1)):
+        if elapsed >= length * minimum:
             return f"{elapsed // length:.0f} {name} ago"
     return "just now"
 
 
 def value(anything: Any) -> str:
-    """Return a setting as a user would type it, cut where it would fill the page.
+    """Return any value as a user would type it, shortened if it is long.
 
     >>> value(True), value(3e-05), value([1, 2]), value("ddp")
     ('yes', '3e-05', '1, 2', 'ddp')
@@ -146,7 +146,7 @@ def value(anything: Any) -> str:
 
 
 def setting(anything: Any) -> str:
-    """Return a setting of a configuration; one that is null was left to its default, which is not unknown.
+    """Return a recorded setting; null means that the user did not set it, not that it is unknown.
 
     >>> setting(None), setting(3e-05)
     ('not set', '3e-05')
@@ -155,7 +155,7 @@ def setting(anything: Any) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """Return a text, escaped, whose lines may end behind an underscore.
+    """Return a text, escaped, that may break its line after an underscore.
 
     >>> breakable("max_steps")
     Markup('max_<wbr>steps')
@@ -164,7 +164,7 @@ def breakable(text: str) -> Markup:
 
 
 def shell_word(text: str) -> str:
-    """Return a text as one word of a command line.
+    """Return a text quoted as one word of a command line.
 
     >>> shell_word("squad"), shell_word("a; b")
     ('squad', "'a; b'")
@@ -172,32 +172,32 @@ def shell_word(text: str) -> str:
     return shlex.quote(text)
 
 
-def short(text: str, most: int = 300) -> str:
-    """Return a text of at most so many characters.
+def short(text: str, max_length: int = 300) -> str:
+    """Return a text, cut to a maximum number of characters.
 
     >>> short("abcdef", 4)
     'abc…'
     """
-    return text if len(text) <= most else text[: most - 1] + "\u2026"
+    return text if len(text) <= max_length else text[: max_length - 1] + "\u2026"
 
 
 def fact(anything: Any, name: str) -> str:
-    """Return a recorded fact by what its name says of its unit.
+    """Return a recorded fact in the unit that the ending of its name says.
 
     >>> fact(85899345920, "memory_bytes"), fact(0.0, "submitted_at"), fact(8.0, "setup_time_s"), fact("x", "git")
     ('80 GiB', '1970-01-01 00:00 UTC', '8 s', 'x')
     """
     is_number = isinstance(anything, int | float) and not isinstance(anything, bool)
-    if not is_number or not -_LARGEST <= anything <= _LARGEST:
+    if not is_number or not -_MAX_NUMBER <= anything <= _MAX_NUMBER:
         return value(anything)
-    for ending, shown in (("_bytes", size), ("_at", moment), ("_s", duration)):
+    for ending, formatter in (("_bytes", size), ("_at", moment), ("_s", duration)):
         if name.endswith(ending):
-            return shown(anything)
+            return formatter(anything)
     return count(anything) if name.startswith("num_") else value(anything)
 
 
 def short_device(name: str | None) -> str:
-    """Return a device's name without what all of its maker's names have in common.
+    """Return a device's name without its vendor's prefix and trademark signs.
 
     >>> short_device("NVIDIA H100 80GB HBM3"), short_device("Intel(R) Xeon(R) Platinum 8480+")
     ('H100 80GB HBM3', 'Intel Xeon Platinum 8480+')
@@ -208,7 +208,7 @@ def short_device(name: str | None) -> str:
 
 
 def short_id(run_id: str) -> str:
-    """Return the part of a run id that tells runs apart at a glance; a ULID begins with the time.
+    """Return the last characters of a ULID, which begins with the time; other ids unchanged.
 
     >>> short_id("01JABCDEFGHJKMNPQRSTVWXYZ0"), short_id("reported-squad")
     ('TVWXYZ0', 'reported-squad')

@@ -1,4 +1,4 @@
-"""Short names of strategies, devices and groups of repeats."""
+"""Labels of strategies, devices and groups of repeats."""
 
 from dashboard.text.formats import UNKNOWN
 from db.queries import Group, Setting
@@ -7,7 +7,7 @@ _STRATEGIES = {"none": "single process", "ddp": "DDP", "fsdp": "FSDP"}
 
 
 def strategy(parallel: str | None) -> str:
-    """Return how the ranks share the model, as people write it.
+    """Return the parallel strategy as people write it.
 
     >>> strategy("ddp"), strategy("none"), strategy(None)
     ('DDP', 'single process', 'unknown strategy')
@@ -27,7 +27,7 @@ def short_strategy(parallel: str | None) -> str:
 
 
 def devices(world_size: int | None, num_nodes: int | None, device_type: str | None) -> str:
-    """Return how many devices on how many nodes.
+    """Return the number of devices, and of nodes if there are several.
 
     >>> devices(4, 2, "cuda"), devices(1, 1, "cuda"), devices(2, 1, "cpu"), devices(None, None, None)
     ('4 GPUs, 2 nodes', '1 GPU', '2 CPU processes', 'unknown devices')
@@ -41,18 +41,18 @@ def devices(world_size: int | None, num_nodes: int | None, device_type: str | No
 
 
 def group(setting: Setting) -> str:
-    """Return what tells a group from the others of its recipe."""
+    """Return strategy and devices of a group."""
     return f"{strategy(setting.parallel)}, {devices(setting.world_size, setting.num_nodes, setting.device_type)}"
 
 
 def row(of: Group) -> tuple[object, ...]:
-    """Return all that a row says of what its group ran."""
+    """Return all settings of a group that its table row shows."""
     setting = of.setting
     batch, precision, hardware = setting.global_batch_size, setting.precision, setting.device_name
     return group(setting), setting.provenance, setting.recipe, setting.model, batch, precision, hardware
 
 
 def num_runs(of: Group) -> str:
-    """Return how many runs a group's figures are of."""
+    """Return the number of runs of a group, or what its authors report."""
     number = len(of.repeats)
     return of.as_reported or f"{number} {'run' if number == 1 else 'runs'}"

@@ -25,7 +25,7 @@ def test_speedup_of_repeats_has_interval_test_and_efficiency(lab: TestClient) ->
     assert re.search(r"[\d.]+ to [\d.]+", row)
     assert "throughput ratio, weak" in page
     assert "1 interrupted" in page
-    assert "With fewer than 6 runs" in page
+    assert "Rows with fewer than 6 runs show no interval" in page
 
 
 def test_reader_chooses_the_reference(lab: TestClient) -> None:
@@ -76,7 +76,7 @@ def test_rows_that_differ_in_a_setting_only_are_told_apart(tmp_path: Path) -> No
         (chart,) = re.findall(r'data-figure="([^"]+)"', page)
         labels = client.get(chart.replace("&amp;", "&")).json()["layout"]["yaxis"]["ticktext"]
     rows = page[page.index("<tbody>") : page.index("</tbody>")]
-    assert re.findall(r'apart">(.*?)</span>', rows).count("max_<wbr>steps 7") == 1
+    assert re.findall(r'distinctions">(.*?)</span>', rows).count("max_<wbr>steps 7") == 1
     assert "max_<wbr>steps 7" in rates
     assert labels[:2] == ["single process, 1 GPU<br>max_steps 10", "single process, 1 GPU<br>max_steps 7"]
     assert rows.count("compare with this") == len(labels)

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from dashboard.rendering.assets import PLOTLY, STATIC, asset_url, map_style_ids
-from dashboard.routes.figures import CHARTS
+from dashboard.routes.run_figures import FIGURES
 from tests.support.dashboard_homes import KILLED, MOST_BYTES
 
 
@@ -45,11 +45,11 @@ def test_unreadable_address_says_which_part(lab: TestClient, path: str) -> None:
 
 
 PROFILE, PREDICTIONS = f"/runs/{KILLED}/profile", f"/runs/{KILLED}/predictions"
-FIGURES = [f"/figures/runs/{KILLED}/{chart}.json" for chart in CHARTS]
+RUN_FIGURES = [f"/figures/runs/{KILLED}/{name}.json" for name in FIGURES]
 
 
 @pytest.mark.parametrize(
-    "path", ["/runs", f"/runs/{KILLED}", "/speedup", "/throughput", "/profiler", PROFILE, PREDICTIONS, *FIGURES]
+    "path", ["/runs", f"/runs/{KILLED}", "/speedup", "/throughput", "/profiler", PROFILE, PREDICTIONS, *RUN_FIGURES]
 )
 def test_pages_and_figures_are_small(lab: TestClient, path: str) -> None:
     answer = lab.get(path)
@@ -57,9 +57,9 @@ def test_pages_and_figures_are_small(lab: TestClient, path: str) -> None:
     assert len(answer.content) < MOST_BYTES
 
 
-@pytest.mark.parametrize("chart", CHARTS)
-def test_figures_of_a_run_have_traces(lab: TestClient, chart: str) -> None:
-    figure = lab.get(f"/figures/runs/{KILLED}/{chart}.json").json()
+@pytest.mark.parametrize("address", RUN_FIGURES)
+def test_figures_of_a_run_have_traces(lab: TestClient, address: str) -> None:
+    figure = lab.get(address).json()
     assert figure["data"]
     assert figure["layout"]["xaxis"]["title"]["text"]
 

@@ -115,7 +115,7 @@ def test_evaluation_has_a_pair_of_lines_for_each_split() -> None:
 
 
 def test_many_attempts_are_not_named_and_redone_steps_once() -> None:
-    kept = [loss_point(number, number, 1.0) for number in range(1, run.MOST_NAMED + 2)]
+    kept = [loss_point(number, number, 1.0) for number in range(1, run.MAX_NAMED + 2)]
     figure = run.loss_figure(kept, [loss_point(1, 2, 1.0), loss_point(2, 3, 1.0)])
     assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["redone steps"]
     named = run.loss_figure(kept[1:], [])

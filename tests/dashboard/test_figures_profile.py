@@ -56,7 +56,7 @@ def test_timeline_falls_to_no_ranks_between_attempts() -> None:
     ranks = figure.data[0]
     assert list(ranks.x) == [0, 0, 1, 1, 2, 2, 5, 5]
     assert list(ranks.y) == [0, 4, 4, 0, 0, 2, 2, 0]
-    assert [trace.name for trace in figure.data] == ["ranks", "why an attempt ended"]
+    assert [trace.name for trace in figure.data] == ["ranks", "end of an attempt"]
 
 
 def test_timeline_says_why_an_attempt_ended_and_what_it_lost() -> None:
@@ -64,8 +64,8 @@ def test_timeline_says_why_an_attempt_ended_and_what_it_lost() -> None:
     figure = timeline_figure([killed, stretch(2, 660.0, 900.0)], [], [])
     by_name = {trace.name: trace for trace in figure.data}
     assert list(by_name["lost and redone"].x) == [8, 10, None]
-    ends = by_name["why an attempt ended"]
-    assert ends.hovertext[0] == "attempt 1: lost<br>&lt;b&gt;<br>steps 1 to 50<br>30 of them lost and redone"
+    ends = by_name["end of an attempt"]
+    assert ends.hovertext[0] == "attempt 1: lost<br>&lt;b&gt;<br>steps 1 to 50<br>30 of these lost and redone"
     assert list(ends.text) == ["lost", "finished"]
     assert (ends.marker.symbol[0], ends.marker.symbol[1]) == ("x", "circle")
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dashboard.figures import style
 from dashboard.security import login_link
-from dashboard.text import formats, labels, settings_groups
+from dashboard.text import config_groups, formats, labels
 
 
-@pytest.mark.parametrize("module", [login_link, settings_groups, formats, labels, style])
+@pytest.mark.parametrize("module", [login_link, config_groups, formats, labels, style])
 def test_docstrings_say_the_truth(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.attempted > 0
@@ -21,7 +21,15 @@ def test_docstrings_say_the_truth(module: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     "show",
-    [formats.duration, formats.size, formats.rate, formats.fixed, formats.p_value, formats.count, formats.moment],
+    [
+        formats.duration,
+        formats.size,
+        formats.rate,
+        formats.fixed,
+        formats.p_value,
+        formats.count,
+        formats.moment,
+    ],
 )
 def test_unknown_values_are_a_dash(show: object) -> None:
     assert callable(show)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from dashboard.background.group_cache import MOST_KEPT, GroupCache
+from dashboard.routes.group_cache import MAX_ENTRIES, GroupCache
 from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from db.queries import Group, speedup_groups
@@ -83,9 +83,9 @@ def test_run_at_work_leaves_the_groups_as_they_are(engine: Engine, tmp_path: Pat
 
 def test_questions_of_a_reader_fill_no_memory(engine: Engine) -> None:
     cache, find = GroupCache(), Finder()
-    for number in range(MOST_KEPT + 1):
+    for number in range(MAX_ENTRIES + 1):
         asked(engine, cache, find, f"recipe {number}")
-    asked(engine, cache, find, f"recipe {MOST_KEPT}")
-    assert find.num_calls == MOST_KEPT + 1
+    asked(engine, cache, find, f"recipe {MAX_ENTRIES}")
+    assert find.num_calls == MAX_ENTRIES + 1
     asked(engine, cache, find, "recipe 0")
-    assert find.num_calls == MOST_KEPT + 2
+    assert find.num_calls == MAX_ENTRIES + 2

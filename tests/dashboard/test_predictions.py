@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from dashboard.routes.predictions import MOST_CONTEXT, passage
+from dashboard.routes.predictions import MAX_CONTEXT, passage
 from db.queries import PredictionRow
 from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import KILLED, MOST_BYTES, NOW, RUNNING, client_on, fill
@@ -80,7 +80,7 @@ def test_absent_file_is_said(home: Path) -> None:
     with client_on(home) as client:
         answer = client.get(f"/runs/{SPEC.run_id}/predictions")
     assert answer.status_code == 200
-    assert "The file of predictions is not here" in answer.text
+    assert "The predictions file is not on this machine" in answer.text
     assert "attempt-0001-step-00000100-dev.jsonl" in answer.text
 
 
@@ -89,7 +89,7 @@ def test_damaged_lines_are_counted(home: Path) -> None:
         stream.write('{"id": "torn')
     with client_on(home) as client:
         page = client.get(f"/runs/{SPEC.run_id}/predictions").text
-    assert "1 line of the file is no prediction and is left out" in page
+    assert "1 line of the file is damaged and not shown" in page
     assert "9 of 27 questions right" in page
 
 
@@ -101,7 +101,7 @@ def test_path_out_of_the_run_is_not_read(tmp_path: Path) -> None:
     fill(tmp_path)
     with client_on(tmp_path) as client:
         page = client.get(f"/runs/{SPEC.run_id}/predictions").text
-    assert "The file of predictions is not here" in page
+    assert "The predictions file is not on this machine" in page
     assert "<article" not in page
 
 
@@ -133,5 +133,5 @@ def test_long_context_is_cut_around_the_span(start: int) -> None:
     assert part.span == text
     shown = part.before.strip("…") + part.span + part.after.strip("…")
     assert shown in context
-    assert MOST_CONTEXT - 2 <= len(part.before + part.span + part.after) <= MOST_CONTEXT + 2
+    assert MAX_CONTEXT - 2 <= len(part.before + part.span + part.after) <= MAX_CONTEXT + 2
     assert passage(replace(row, start=None)).span == ""

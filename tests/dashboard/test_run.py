@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from dashboard.text.settings_groups import REST, grouped
+from dashboard.text.config_groups import OTHER, group_config
 from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
 
@@ -37,7 +37,7 @@ def test_attempt_of_another_size_is_an_environment_of_its_own(lab: TestClient) -
 def test_running_run_is_refreshed_and_a_finished_one_is_not(lab: TestClient) -> None:
     assert 'data-live="5"' in lab.get(f"/runs/{RUNNING}").text
     assert "data-live" not in lab.get(f"/runs/{KILLED}").text
-    assert "No sign of life since" in lab.get(f"/runs/{LOST}").text
+    assert "No journal line since" in lab.get(f"/runs/{LOST}").text
 
 
 def test_reported_run_says_that_it_was_not_measured_here(lab: TestClient) -> None:
@@ -63,11 +63,11 @@ def test_run_whose_directory_is_elsewhere_says_so(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", RunSpec(ulid(1), (Life(1, 5, NOW - 900),)))
     fill(tmp_path)
     with client_on(tmp_path) as client:
-        assert "is not in the home" not in client.get(f"/runs/{ulid(1)}").text
+        assert "is not in this dashboard" not in client.get(f"/runs/{ulid(1)}").text
         (tmp_path / "runs" / ulid(1)).rename(tmp_path / "elsewhere")
         page = client.get(f"/runs/{ulid(1)}").text
         assert f"<code>elasticqa ingest --forget {ulid(1)}</code>" in page
-        assert "is not in the home" not in client.get("/runs/reported-squad").text
+        assert "is not in this dashboard" not in client.get("/runs/reported-squad").text
 
 
 def test_steps_section_shows_what_is_recorded(lab: TestClient, tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_setting_that_is_null_is_shown_as_not_set(lab: TestClient) -> None:
 
 def test_every_setting_is_shown_once() -> None:
     config = {"seed": 1, "model": "bert", "parallel": "ddp", "brand_new": 2}
-    groups = grouped(config)
+    groups = group_config(config)
     assert dict(pair for _, settings in groups for pair in settings) == config
-    assert groups[-1] == (REST, [("brand_new", 2)])
+    assert groups[-1] == (OTHER, [("brand_new", 2)])
 
 
 def test_page_of_a_run_that_was_killed_hundreds_of_times_stays_small(tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ def test_runs_are_filtered_by_the_form(lab: TestClient) -> None:
 
 def test_reported_rows_are_explained_and_can_be_hidden(lab: TestClient) -> None:
     page = lab.get("/runs?sort=wall_clock_s").text
-    (address,) = re.findall(r'figures of earlier projects.*?href="([^"]+)"', page)
+    (address,) = re.findall(r'results that earlier projects.*?href="([^"]+)"', page)
     assert len(re.findall(r'data-label="Created" class="nowrap"><span class="muted">reported<', page)) == 8
     measured = lab.get(address.replace("&amp;", "&")).text
     assert "badge-reported" not in measured
-    assert "figures of earlier projects" not in measured
+    assert "results that earlier projects" not in measured
 
 
 def test_headings_turn_the_order_over(lab: TestClient) -> None:
@@ -55,7 +55,7 @@ def test_long_tables_have_pages(lab: TestClient, tmp_path: Path) -> None:
     assert "rows 1 to 50, page 1 of 2" in first
     assert 'rel="next" href="/runs?page=2"' in first
     assert 'rel="prev" href="/runs"' in second
-    assert "The list ends before page 9" in beyond
+    assert "There is no page 9" in beyond
 
 
 def test_no_match_offers_the_way_back(lab: TestClient) -> None:

@@ -12,8 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from dashboard.app import create_app
-from dashboard.security.access import EMPTY_STYLE_SHEET, HostRule
 from dashboard.security.login_link import hide_tokens_in_access_log, login_link
+from dashboard.security.middleware import EMPTY_STYLE_SHEET, AllowedHosts
 from dashboard.security.token_file import TokenError, load_token
 from dashboard.settings import Settings, SettingsError
 
@@ -63,7 +63,7 @@ def test_link_sets_a_cookie_and_takes_the_token_out_of_the_address(visitor: Test
 def test_wrong_token_is_named_as_such(visitor: TestClient) -> None:
     answer = visitor.get("/runs", params={"token": "guess"})
     assert answer.status_code == 401
-    assert "not the one of this dashboard" in answer.text
+    assert "not valid for this dashboard" in answer.text
     assert "set-cookie" not in answer.headers
 
 
@@ -119,7 +119,7 @@ def test_foreign_names_are_refused(visitor: TestClient, host: str) -> None:
 
 
 def test_machines_own_name_is_answered() -> None:
-    assert HostRule(()).allows(os.uname().nodename)
+    assert AllowedHosts(()).is_allowed(os.uname().nodename)
 
 
 @pytest.mark.parametrize("path", ["/runs", "/healthz", "/api/runs", "/static/x/y", "/nowhere", "/?token=x"])
@@ -171,7 +171,7 @@ def test_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "dashboard-token"
     path.touch(0o600)
     path.write_text(content)
-    with pytest.raises(TokenError, match="holds no token of at least 32"):
+    with pytest.raises(TokenError, match="has no token of at least 32"):
         load_token(path)
 
 

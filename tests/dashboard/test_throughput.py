@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from dashboard.routes.throughput import line
+from dashboard.routes.throughput import throughput_row
 from db import queries
 from db.engine import create_engine_for
 from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
@@ -39,7 +39,7 @@ def test_utilization_is_of_real_and_of_padded_tokens(tmp_path: Path) -> None:
     seconds, real, padded = (
         sum(getattr(step, name) for step in counted) for name in ("step_time_s", "num_tokens", "num_padded_tokens")
     )
-    found = line(group, steps).utilization
+    found = throughput_row(group, steps).utilization
     flops_per_token, peak = 6 * 85_056_002, 2 * 312e12
     assert found.mfu == pytest.approx(real / seconds * flops_per_token / peak)
     assert found.padded_tokens_per_s == pytest.approx(padded / seconds)

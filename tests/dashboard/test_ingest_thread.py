@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from dashboard.background.ingest_thread import IngestLoop
+from dashboard.ingest_thread import IngestThread
 from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
@@ -35,7 +35,7 @@ def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
         with engine.connect() as connection:
             return bool(connection.execute(text(f"SELECT 1 FROM runs WHERE run_id = '{ulid(7)}'")).all())
 
-    with IngestLoop(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
+    with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         write_run(tmp_path / "runs", RunSpec(ulid(7), (Life(1, 2, NOW),)))
         wait_until(is_in_the_record)
     assert "ingest" not in {thread.name for thread in threading.enumerate()}
@@ -45,7 +45,7 @@ def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
 def test_ingest_goes_on_after_a_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
     engine.connect().close()
-    with IngestLoop(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
+    with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         wait_until(lambda: caplog.text.count("ingest failed") > 1)
     engine.dispose()
 
@@ -63,7 +63,7 @@ def test_deleted_or_replaced_database_file_is_left(tmp_path: Path, is_moved: boo
         with engine.connect() as connection:
             return bool(connection.execute(text(f"SELECT 1 FROM runs WHERE run_id = '{ulid(number)}'")).all())
 
-    with IngestLoop(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
+    with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         wait_until(lambda: has_run(7))
         for name in ("record.db-wal", "record.db-shm", "record.db"):
             (tmp_path / name).unlink(missing_ok=True)

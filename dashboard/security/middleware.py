@@ -1,4 +1,4 @@
-"""Who may see pages, and what a page may do: host check, login, and security headers on every answer."""
+"""ASGI middleware in front of all routes: checks host name and login, adds security headers to every response."""
 
 import hashlib
 import hmac
@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 EMPTY_STYLE_SHEET = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
-"""Digest of the empty text. Plotly adds an empty <style> and fills it by CSSOM, which a policy allows."""
+"""Digest of the empty text. Plotly adds an empty <style> and fills it through CSSOM, which a policy allows."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     [
@@ -40,11 +40,11 @@ _COOKIE_AGE_S = 30 * 24 * 3600
 
 
 class Login:
-    """Knows the token and what follows from it."""
+    """The login token, and the cookie that stands for it."""
 
     def __init__(self, token: str) -> None:
         self._token = token
-        # Cookies are shared by all ports of a host: a name of its own keeps two dashboards apart.
+        # All ports of a host share cookies: a name derived from the token keeps two dashboards apart.
         self.cookie_name = "elasticqa-" + self._derive("cookie name")[:12]
         self.cookie_value = self._derive("session")
 
@@ -52,22 +52,22 @@ class Login:
         return hmac.new(self._token.encode(), f"elasticqa dashboard {purpose}".encode(), hashlib.sha256).hexdigest()
 
     def is_token(self, given: str) -> bool:
-        """Compare in constant time."""
+        """Compare with the token, in constant time."""
         return hmac.compare_digest(given.encode(), self._token.encode())
 
-    def admits(self, request: Request) -> bool:
-        """Tell whether a request carries the token as a bearer, or the cookie that stands for it."""
+    def is_logged_in(self, request: Request) -> bool:
+        """Return whether a request has the token as a bearer token, or the login cookie."""
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(credentials.strip()):
             return True
         cookie = request.cookies.get(self.cookie_name, "")
         return hmac.compare_digest(cookie.encode(), self.cookie_value.encode())
 
-    def welcome(self, request: Request) -> Response:
-        """Return the redirect that sets the cookie and takes the token out of the address."""
+    def redirect_with_cookie(self, request: Request) -> Response:
+        """Return a redirect that sets the login cookie and removes the token from the address."""
         kept = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]
-        # The path alone: a Host header must not decide where a browser goes next. One slash, because a
-        # browser takes the part after two of them for a host.
+        # The path alone: a Host header must not decide where the browser is redirected. One leading slash:
+        # browsers read the part after two slashes as a host.
         target = "/" + request.url.path.lstrip("/\\") + (f"?{urlencode(kept)}" if kept else "")
         response = RedirectResponse(target, status_code=303)
         response.set_cookie(
@@ -76,19 +76,19 @@ class Login:
         return response
 
 
-class HostRule:
-    """Which names a browser may use for this server.
+class AllowedHosts:
+    """Host names under which this server answers; a defence against DNS rebinding.
 
-    A page of a foreign site can point its own name at 127.0.0.1 (DNS rebinding) and would then read the
-    answers; its name betrays it in the Host header. An address in digits needs no DNS: it cannot be rebound.
+    A foreign site can point its own name at 127.0.0.1 and could then read the responses, but its name is in
+    the Host header. A numeric address needs no DNS and cannot be rebound.
     """
 
     def __init__(self, configured: Iterable[str]) -> None:
         machine = socket.gethostname().lower()
         self._names = frozenset({"localhost", machine, machine.partition(".")[0], *configured})
 
-    def allows(self, host: str) -> bool:
-        """Tell whether the value of a Host header (name or address, with or without port) is ours."""
+    def is_allowed(self, host: str) -> bool:
+        """Return whether a Host header (name or address, with or without port) is allowed."""
         name = host.strip().lower()
         if name.startswith("["):
             name = name[1:].partition("]")[0]
@@ -106,31 +106,31 @@ def _is_address(name: str) -> bool:
     return True
 
 
-class Guard:
-    """ASGI middleware in front of every page."""
+class SecurityMiddleware:
+    """Answers requests with a wrong host name or without login itself; passes on all others."""
 
     def __init__(
         self,
         app: ASGIApp,
-        hosts: HostRule,
+        hosts: AllowedHosts,
         login: Callable[[], Login | None],
-        refuse: Callable[[Request], Response],
+        unauthorized: Callable[[Request], Response],
     ) -> None:
-        """Guard an application.
+        """Wrap an application.
 
         Args:
-            app: what is guarded.
-            hosts: which Host headers are answered.
-            login: returns the login in force, or None when everybody may come in.
-            refuse: makes the answer for a visitor without a valid login.
+            app: the next ASGI application.
+            hosts: allowed host names.
+            login: returns the login, or None if none is required.
+            unauthorized: returns the response to a request without a valid login.
         """
         self._app = app
         self._hosts = hosts
         self._login = login
-        self._refuse = refuse
+        self._unauthorized = unauthorized
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -140,16 +140,16 @@ class Guard:
                 _add_headers(message)
             await send(message)
 
-        answer = self._answer(Request(scope)) or self._app
-        await answer(scope, receive, send_with_headers)
+        response = self._refusal(Request(scope)) or self._app
+        await response(scope, receive, send_with_headers)
 
-    def _answer(self, request: Request) -> Response | None:
-        """Return what to say instead of the page, or None when the visitor may have it."""
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the response in place of the page, or None if the request may see the page."""
         host = request.headers.get("host", "")
-        if not self._hosts.allows(host):
+        if not self._hosts.is_allowed(host):
             return PlainTextResponse(
-                f"Host {host[:100]!r} is not a name of this dashboard. Ask for it as localhost or by its "
-                "address, or list the name in ELASTICQA_DASHBOARD_HOSTS.\n",
+                f"Host {host[:100]!r} is not an allowed name of this dashboard. Use localhost or its numeric address, "
+                "or add the name to ELASTICQA_DASHBOARD_HOSTS.\n",
                 status_code=400,
             )
         login = self._login()
@@ -157,8 +157,8 @@ class Guard:
             return None
         token = request.query_params.get("token")
         if token is not None and request.method == "GET" and login.is_token(token):
-            return login.welcome(request)
-        return None if login.admits(request) else self._refuse(request)
+            return login.redirect_with_cookie(request)
+        return None if login.is_logged_in(request) else self._unauthorized(request)
 
 
 def _add_headers(message: MutableMapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""The recorded settings of a run, put in groups that belong together."""
+"""Groups in which the page of a run shows the recorded config; add a new option here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,16 +48,16 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
 )
-REST = "Other settings"
+OTHER = "Other settings"
 
 
-def grouped(config: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """Return (group, [(setting, value)]) of every recorded setting; one that no group knows comes last.
+def group_config(config: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Return (group, [(setting, value)]) of every recorded setting; settings of no group come last.
 
-    >>> grouped({"new": True, "seed": 1})
+    >>> group_config({"new": True, "seed": 1})
     [('Learning', [('seed', 1)]), ('Other settings', [('new', True)])]
     """
     known = {name for _, names in _GROUPS for name in names}
     groups = [(title, [(name, config[name]) for name in names if name in config]) for title, names in _GROUPS]
-    groups.append((REST, sorted((name, value) for name, value in config.items() if name not in known)))
+    groups.append((OTHER, sorted((name, value) for name, value in config.items() if name not in known)))
     return [(title, settings) for title, settings in groups if settings]

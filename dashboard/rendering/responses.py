@@ -1,9 +1,10 @@
-"""Templates to pages: the functions that templates may call, and answers that are no page of their own."""
+"""Responses of the routes: a page from a template, a figure as JSON, an error as a page or as JSON."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -15,8 +16,8 @@ from dashboard.text import formats, labels
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
-def templates() -> Jinja2Templates:
-    """Return the templates; everything that they print is escaped."""
+def load_templates() -> Jinja2Templates:
+    """Return the templates with the filters that they may use; they escape all values."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -47,19 +48,24 @@ def templates() -> Jinja2Templates:
     return Jinja2Templates(env=environment)
 
 
-def page(request: Request, template: str, context: Mapping[str, Any], status_code: int = 200) -> Response:
-    """Return a page made by the application's templates."""
-    made: Jinja2Templates = request.app.state.templates
-    return made.TemplateResponse(request, template, dict(context), status_code=status_code)
+def render(request: Request, template: str, context: Mapping[str, Any], status_code: int = 200) -> Response:
+    """Return the page that a template makes of the context."""
+    templates: Jinja2Templates = request.app.state.templates
+    return templates.TemplateResponse(request, template, dict(context), status_code=status_code)
 
 
-def wants_data(request: Request) -> bool:
-    """Tell whether an address answers with JSON."""
+def figure_response(figure: go.Figure) -> Response:
+    """Return a figure as the JSON that `static/charts.js` draws."""
+    return Response(figure.to_json(), media_type="application/json")
+
+
+def is_json_address(request: Request) -> bool:
+    """Return whether the request's address answers with JSON."""
     return request.url.path.startswith(("/api", "/figures"))
 
 
-def problem(request: Request, status_code: int, title: str, message: str) -> Response:
-    """Return an answer that says what is wrong: JSON where the address gives data, else a page."""
-    if wants_data(request):
+def error_response(request: Request, status_code: int, title: str, message: str) -> Response:
+    """Return an error as JSON if the address answers with JSON, else as a page."""
+    if is_json_address(request):
         return JSONResponse({"detail": message}, status_code)
-    return page(request, "problem.html", {"title": title, "message": message}, status_code)
+    return render(request, "error.html", {"title": title, "message": message}, status_code)

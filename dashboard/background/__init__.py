@@ -1,1 +1,0 @@
-"""What runs beside the requests: the ingest thread, and groups of repeats kept between requests."""
