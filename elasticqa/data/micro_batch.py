@@ -1,4 +1,4 @@
-"""Features packed end to end into the tensors of one forward pass."""
+"""The tensors of one forward pass: features concatenated without padding."""
 
 from dataclasses import dataclass
 
@@ -15,17 +15,17 @@ NO_FEATURES: Indices = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Features packed end to end: T tokens of B features, no padding.
+    """B features of T tokens in total, concatenated without padding; L is the length of the longest.
 
     Attributes:
-        feature_ids: (B,) index of each feature; -1 marks a stand-in that carries no weight.
-        input_ids, position_ids, token_type_ids: (T,), position 0 is the first token of a feature.
-        cu_lengths: (B + 1,) int32, where each feature begins; the last entry is T.
+        feature_ids: (B,) index of each feature; -1 for a placeholder.
+        input_ids, position_ids, token_type_ids: (T,); positions start at 0 in each feature.
+        cu_lengths: (B + 1,) int32, offset of each feature; the last entry is T.
         start_positions, end_positions: (B,) token index within the feature.
-        weights: (B,) 1 for a feature, 0 for a stand-in.
-        pad_index: (B, L) which of the T tokens stands at a place of the padded batch. Where ``mask`` is False it runs
-            on into the next features, so that the gradients of those places, all 0, are not added at one address.
-        unpad_index: (T,) where each token stands in the flattened padded batch.
+        weights: (B,) weight in the loss: 1 for a feature, 0 for a placeholder.
+        pad_index: (B, L) index of the token at each position of the padded batch. Padding points to the tokens that
+            follow, so that its gradients, all 0, are not all added at one address.
+        unpad_index: (T,) index of each token in the flattened padded batch.
         mask: (B, L) True at real tokens.
     """
 
@@ -43,19 +43,19 @@ class MicroBatch:
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest feature."""
+        """L, the number of tokens of the longest feature."""
         return self.mask.shape[1]
 
     def fed_ids(self) -> list[int]:
-        """Return the ids of the features in this batch, as its tensors have them."""
+        """Return the indices of the features in this batch, without placeholders."""
         return [index for index in self.feature_ids.tolist() if index >= 0]
 
     def pinned(self) -> "MicroBatch":
-        """Return the batch in page-locked memory, which a GPU reads by itself."""
+        """Return the batch in page-locked memory, which a GPU can copy asynchronously."""
         return MicroBatch(**{name: value.pin_memory() for name, value in vars(self).items()})
 
     def to(self, device: torch.device) -> "MicroBatch":
-        """Return the batch on the device; the copy does not wait."""
+        """Return the batch on the device; the copy is asynchronous."""
         if device.type == "cpu":
             return self
         moved = {name: value.pin_memory().to(device, non_blocking=True) for name, value in vars(self).items()}
@@ -63,9 +63,10 @@ class MicroBatch:
 
 
 def pack(features: Features, indices: Indices) -> MicroBatch:
-    """Return the features of the indices as one micro-batch.
+    """Return the features with these indices as one micro-batch.
 
-    No indices give a stand-in of weight 0 (feature 0), since every rank runs equally many forward passes.
+    Without indices the micro-batch holds feature 0 as a placeholder of weight 0, since all ranks run the same number
+    of forward passes.
     """
     chosen = indices if len(indices) else np.zeros(1, dtype=np.int64)
     begins, ends = features.offsets[chosen], features.offsets[chosen + 1]

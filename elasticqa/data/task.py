@@ -1,4 +1,4 @@
-"""The data of a run: training features, and the questions that it is evaluated on."""
+"""Load the data of a run: tokenizer, training features, evaluation features and questions."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from elasticqa.data.squad.read import Example, read_squad
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Features by index are the same on every rank; ``facts`` is the journal's ``dataset`` object."""
+    """The data of a run, equal on every rank; ``facts`` is the ``dataset`` object of the journal."""
 
     tokenizer: PreTrainedTokenizerBase
     train: Features
@@ -26,10 +26,10 @@ class Task:
 
 
 def load_task(config: TrainConfig, home: Path) -> Task:
-    """Return the data that a config names, from the cache where it has been made before.
+    """Return the data that a config names; features come from the cache under ``home`` if it has them.
 
     Raises:
-        ConfigError: data or tokenizer cannot be found, or the lengths give no windows.
+        ConfigError: data or tokenizer cannot be found, or ``max_length`` and ``doc_stride`` do not fit the questions.
         DataError: a file is not SQuAD v1.1.
     """
     paths = resolve_dataset(config.dataset, config.eval_file, home / "cache" / "datasets")
@@ -66,7 +66,7 @@ def load_task(config: TrainConfig, home: Path) -> Task:
 
 
 def first_features(features: Features, limit: int | None) -> Features:
-    """Return the first ``limit`` features, or all."""
+    """Return the first ``limit`` features, or all if ``limit`` is None."""
     if limit is None or limit >= len(features):
         return features
     num_tokens = int(features.offsets[limit])

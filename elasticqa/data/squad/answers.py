@@ -1,6 +1,6 @@
-"""From start and end logits to answers: the best span of each feature, then the best feature of each example.
+"""Compute answers from start and end logits: the best span of each feature, then the best feature of each example.
 
-Each rank reduces its own features to `Spans`, a few numbers a feature; only those are gathered and joined.
+Each rank reduces its features to `Spans`, four numbers per feature, so that ranks gather little data.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from elasticqa.data.squad.features import Features
 from elasticqa.data.squad.read import Example
 
-# Half of the largest score that a sum of two may have; far above any logit, far below overflow.
-_LARGEST = np.float32(1e37)
+# Far above any logit; the sum of two does not overflow.
+_MAX_LOGIT = np.float32(1e37)
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Spans:
     Attributes:
         feature: int64, index of the feature.
         score: float32, start logit plus end logit.
-        start_char, end_char: int32, the span is ``context[start_char:end_char]``.
+        start_char, end_char: int32; the span is ``context[start_char:end_char]``.
     """
 
     feature: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Spans:
 
     @classmethod
     def concatenate(cls, parts: Sequence["Spans"]) -> "Spans":
-        """Return the spans of all parts, as gathered from batches or ranks."""
+        """Return the spans of all parts, for example of all batches or ranks."""
         return cls(
             np.concatenate([part.feature for part in parts]),
             np.concatenate([part.score for part in parts]),
@@ -44,7 +44,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Answer to one example; ``start_char`` is its offset in the context, None where the text is empty."""
+    """The answer to one example; ``start_char`` is its offset in the context, None if the text is empty."""
 
     id: str
     text: str
@@ -59,20 +59,20 @@ def best_spans(
     end_logits: NDArray[np.floating],
     max_answer_length: int = 30,
 ) -> Spans:
-    """Return the span with the highest sum of logits in the context of each feature asked for.
+    """Return for each feature the span of context tokens with the highest sum of start and end logit.
 
-    Every pair of tokens is considered, so no list of candidates has to be cut. Of equal sums the earliest
-    start wins, then the shortest span. A logit that is not a number counts as the lowest.
+    Considers every pair of tokens, not only the best few starts and ends. Among equal sums the earliest start wins,
+    then the shortest span. NaN counts as the lowest logit.
 
     Args:
         features: all features.
-        indices: (M,) which of them.
-        start_logits: of the tokens of these features end to end, without padding.
+        indices: (M,), the features to compute spans for.
+        start_logits: of the tokens of these features, concatenated without padding.
         end_logits: likewise.
-        max_answer_length: tokens of the longest span considered.
+        max_answer_length: in tokens.
 
     Raises:
-        ValueError: there are not as many logits as the features have tokens.
+        ValueError: the number of logits differs from the number of tokens.
     """
     chosen = np.asarray(indices, dtype=np.int64)
     lengths = features.offsets[chosen + 1] - features.offsets[chosen]
@@ -82,16 +82,16 @@ def best_spans(
     context = features.context_start[chosen].astype(np.int64)
     sizes = features.context_end[chosen] - context
     tokens = _ranges(np.cumsum(lengths) - lengths + context, sizes)
-    # Tokens of the context from each token on, itself included: a longer span would leave the feature.
+    # Context tokens from each token to the end, itself included: a longer span would leave the feature.
     remaining = np.repeat(np.cumsum(sizes), sizes) - np.arange(len(tokens))
     score, width = _best_of_each_start(
         _finite(start_logits[tokens]), _finite(end_logits[tokens]), remaining, max_answer_length
     )
 
-    best = np.full(len(chosen), -2 * _LARGEST, dtype=np.float32)
+    best = np.full(len(chosen), -2 * _MAX_LOGIT, dtype=np.float32)
     start_char = np.zeros(len(chosen), dtype=np.int32)
     end_char = np.zeros(len(chosen), dtype=np.int32)
-    filled = np.flatnonzero(sizes)  # a context may have no token, as one of control characters only
+    filled = np.flatnonzero(sizes)  # a context, for example of control characters only, may have no tokens
     if len(filled):
         first = _first_maximum(score, np.cumsum(sizes)[filled] - sizes[filled], sizes[filled])
         best[filled] = score[first]
@@ -103,7 +103,7 @@ def best_spans(
 
 def _finite(logits: NDArray[np.floating]) -> NDArray[np.float32]:
     clipped = np.nan_to_num(logits.astype(np.float32), nan=-np.inf)
-    return np.clip(clipped, -_LARGEST, _LARGEST)
+    return np.clip(clipped, -_MAX_LOGIT, _MAX_LOGIT)
 
 
 def _best_of_each_start(
@@ -112,7 +112,7 @@ def _best_of_each_start(
     remaining: NDArray[np.int64],
     max_answer_length: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return for each start token the best sum, and how many tokens behind it the best end is."""
+    """Return for each start token the best sum, and the distance to the end token that gives it."""
     best = start + end
     width = np.zeros(len(best), dtype=np.int64)
     for distance in range(1, min(max_answer_length, len(best))):
@@ -126,29 +126,29 @@ def _best_of_each_start(
 def _first_maximum(
     values: NDArray[np.float32], begins: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the index of the first maximum of each segment; segments are end to end and not empty."""
+    """Return the index of the first maximum of each segment; segments are contiguous and not empty."""
     is_maximum = values == np.repeat(np.maximum.reduceat(values, begins), sizes)
     places = np.flatnonzero(is_maximum)
     return np.take(places, np.searchsorted(places, begins))
 
 
 def _ranges(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``begin, begin + 1, ...`` of every size, end to end."""
+    """Return the concatenation of ``range(begin, begin + size)`` for all begins and sizes."""
     shifts = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
     result: NDArray[np.int64] = shifts + np.arange(len(shifts))
     return result
 
 
 def join_spans(features: Features, spans: Spans, examples: Sequence[Example]) -> list[Prediction]:
-    """Return one answer an example: that of its window with the highest score, of equal ones the first.
+    """Return one answer per example: the span with the highest score; among equal scores, that of the first window.
 
     Args:
         features: all features, built from ``examples``.
-        spans: of every feature, in any order; a feature may be there twice, as where shares were filled up.
+        spans: of every feature, in any order; duplicates are allowed.
         examples: in the order of the predictions.
 
     Raises:
-        ValueError: a feature has no span, so that an answer could be missed.
+        ValueError: a feature has no span.
     """
     if len(np.unique(spans.feature)) != len(features):
         missing = np.setdiff1d(np.arange(len(features)), spans.feature)
@@ -161,16 +161,3 @@ def join_spans(features: Features, spans: Spans, examples: Sequence[Example]) ->
         Prediction(example.id, example.context[start:end], start if end > start else None, value)
         for example, start, end, value in zip(examples, *(c.tolist() for c in columns), strict=True)
     ]
-
-
-def best_answers(
-    features: Features,
-    start_logits: NDArray[np.floating],
-    end_logits: NDArray[np.floating],
-    examples: Sequence[Example],
-    max_answer_length: int = 30,
-) -> list[Prediction]:
-    """Return one answer an example from the logits of all features, flat as ``input_ids``."""
-    everything = np.arange(len(features))
-    spans = best_spans(features, everything, start_logits, end_logits, max_answer_length)
-    return join_spans(features, spans, examples)

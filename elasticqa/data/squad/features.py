@@ -1,7 +1,7 @@
-"""Sliding windows over contexts, in columns of NumPy that can be memory-mapped.
+"""Features: windows of a context with its question, in NumPy columns that can be memory-mapped.
 
-A context is tokenized once, however many questions are asked on it, and its windows are slices of the result;
-a window equals what the tokenizer gives for the pair truncated with ``only_second`` and a stride.
+Each context is tokenized once for all its questions; its windows are slices of the result. A window equals the
+tokenizer's output for the pair with ``truncation="only_second"`` and a stride.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Windowing:
-    """Windows of ``max_length`` tokens in all; two in a row share ``doc_stride`` tokens of the context."""
+    """Lengths in tokens: of a whole window, and of the context that consecutive windows share."""
 
     max_length: int = 384
     doc_stride: int = 128
 
     def __post_init__(self) -> None:
-        """Refuse windows that cannot move forward."""
+        """Check that windows move forward."""
         if self.doc_stride < 0:
             raise ConfigError(f"doc_stride={self.doc_stride} must not be negative: raise --doc-stride")
         if self.doc_stride >= self.max_length:
@@ -42,17 +42,17 @@ class Windowing:
 
 @dataclass(frozen=True)
 class Features:
-    """N features of T tokens in all, end to end and without padding.
+    """N features of T tokens in total, concatenated without padding.
 
     Attributes:
         input_ids: (T,) int32.
-        char_offsets: (T, 2) int32, where a token begins and ends in the context; zeros outside the context.
-        offsets: (N + 1,) int64, where each feature begins; the last entry is T.
-        segment_start: (N,) int32, where token type 1 begins; the length where the model has no types.
+        char_offsets: (T, 2) int32, begin and end of each token in the context; zeros outside the context.
+        offsets: (N + 1,) int64, begin of each feature; the last entry is T.
+        segment_start: (N,) int32, first token of type 1; the feature's length if the model has no token types.
         context_start, context_end: (N,) int32, the context's tokens are [context_start, context_end).
         start_position, end_position: (N,) int32, first and last token of the first answer that is at its
-            offset; both 0 (CLS) where it is not whole in the window.
-        example_index: (N,) int32, index in the examples that the features were built from; ascending.
+            offset; both 0 (CLS) unless the window contains the whole answer.
+        example_index: (N,) int32, index of the example that the feature was built from; ascending.
     """
 
     input_ids: Int32
@@ -70,13 +70,13 @@ class Features:
 
     @property
     def lengths(self) -> Int64:
-        """Tokens of each feature, (N,)."""
+        """Number of tokens of each feature, (N,)."""
         return np.diff(self.offsets)
 
 
 @dataclass(frozen=True)
 class _Windows:
-    """W windows: which example, and which of the tokens of all contexts; ``begin`` and ``end`` are (W,)."""
+    """W windows: example index and token range [begin, end) in the tokens of all contexts, each (W,)."""
 
     example: Int64
     begin: Int64
@@ -84,15 +84,15 @@ class _Windows:
 
 
 def build_features(examples: Sequence[Example], tokenizer: "PreTrainedTokenizerBase", windowing: Windowing) -> Features:
-    """Return the features of all examples, windows of a context in order.
+    """Return the features of all examples, in the order of examples and windows.
 
     Args:
         examples: questions with their contexts.
-        tokenizer: a fast tokenizer; it is left as it is.
+        tokenizer: a fast tokenizer; it is not modified.
         windowing: lengths in tokens.
 
     Raises:
-        ConfigError: the tokenizer is not a fast one, or a question leaves a window no room to move.
+        ConfigError: the tokenizer is not a fast one, or a question leaves too few tokens for the context.
     """
     backend = copy_of_backend(tokenizer)
     template = PairTemplate.of(backend, has_types="token_type_ids" in tokenizer.model_input_names)
@@ -126,7 +126,7 @@ def _check_room(examples: Sequence[Example], windowing: Windowing, room: Int64, 
 
 
 def _cut(begin: Int64, sizes: Int64, room: Int64, doc_stride: int) -> _Windows:
-    """Return the windows of contexts that begin at ``begin`` in the tokens of all contexts."""
+    """Return the windows of the contexts, which begin at ``begin`` in the tokens of all contexts."""
     step = np.maximum(room - doc_stride, 1)
     counts = np.where(sizes > room, 1 + -(-(sizes - room) // step), 1)
     example = np.repeat(np.arange(len(counts)), counts)
@@ -137,23 +137,22 @@ def _cut(begin: Int64, sizes: Int64, room: Int64, doc_stride: int) -> _Windows:
 
 
 def _answer_tokens(examples: Sequence[Example], contexts: Tokenized, context_of: Int64) -> tuple[Int64, Int64]:
-    """Return for each example which tokens of all contexts its answer begins and ends in.
+    """Return for each example the first and the last token of its answer, in the tokens of all contexts.
 
-    It begins in the last token that begins no later (-1 where there is no answer), and ends in the first token that
-    ends no earlier. Tokens that are bytes of one character share its offsets, so that the first of the two can lie
-    behind the second.
+    The first is the last token that begins at or before the answer (-1 without an answer); the last is the first token
+    that ends at or after it. Byte tokens of one character share its offsets, so the first can come after the last.
     """
     answers = [next((a for a in example.answers if a.is_at_offset(example.context)), None) for example in examples]
     found = np.array([answer is not None for answer in answers])
     begin = np.array([0 if answer is None else answer.start for answer in answers], dtype=np.int64)
     end = begin + np.array([0 if answer is None else len(answer.text) for answer in answers], dtype=np.int64)
 
-    # Characters numbered over all contexts put the tokens of all in one ascending array for one search.
+    # Numbering characters over all contexts makes the offsets of all tokens one ascending array, for one search.
     sizes = np.zeros(len(contexts.offsets) - 1, dtype=np.int64)
     sizes[context_of] = [len(example.context) + 1 for example in examples]
     base = np.cumsum(sizes) - sizes
     places = contexts.char_offsets + np.repeat(base, np.diff(contexts.offsets))[:, None]
-    # Offsets fall where a normalizer reorders marks, and a search needs them ascending.
+    # A normalizer that reorders marks can make offsets descend; searchsorted needs them ascending.
     np.maximum.accumulate(places, axis=0, out=places)
     first = np.searchsorted(places[:, 0], base[context_of] + begin, side="right") - 1
     last = np.searchsorted(places[:, 1], base[context_of] + end, side="left")
@@ -167,7 +166,7 @@ def _assemble(
     windows: _Windows,
     answer: tuple[Int64, Int64],
 ) -> Features:
-    """Return the columns; ``answer`` has each window's first and last answer token in all contexts."""
+    """Return the columns; ``answer`` is each window's first and last answer token, in the tokens of all contexts."""
     question_begin = questions.offsets[windows.example]
     question_end = questions.offsets[windows.example + 1]
     context_start = len(template.prefix) + question_end - question_begin + len(template.middle)

@@ -19,7 +19,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Score of one prediction: ``em`` 0 or 1, ``f1`` 0..1."""
+    """Score of one prediction: exact match ``em`` is 0 or 1, ``f1`` is 0..1."""
 
     em: int
     f1: float
@@ -27,7 +27,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Means over examples in percent."""
+    """Mean exact match and F1 over examples, in percent."""
 
     em: float
     f1: float
@@ -35,7 +35,7 @@ class Metrics:
 
 
 def normalize(text: str) -> str:
-    """Return the text in lower case without ASCII punctuation and articles, words parted by one space.
+    """Return the text in lower case without ASCII punctuation and articles, words separated by one space.
 
     >>> normalize("The  Lions' den, a cave")
     'lions den cave'
@@ -44,7 +44,7 @@ def normalize(text: str) -> str:
 
 
 def f1_of_words(prediction: Sequence[str], gold: Sequence[str]) -> float:
-    """Return the harmonic mean of precision and recall of the words, counted with multiplicity.
+    """Return the harmonic mean of precision and recall of the words, each counted as often as it occurs.
 
     >>> f1_of_words(["in", "May", "1890"], ["May", "1890"])
     0.8
@@ -55,7 +55,7 @@ def f1_of_words(prediction: Sequence[str], gold: Sequence[str]) -> float:
 
 
 def score(prediction: str, golds: Iterable[str]) -> Score:
-    """Return the best exact match and the best F1 over the gold texts; there must be at least one."""
+    """Return the best exact match and the best F1 over at least one gold text."""
     text = normalize(prediction)
     words = text.split()
     texts = {normalize(gold) for gold in golds}

@@ -1,4 +1,4 @@
-"""SQuAD v1.1 JSON files, checked on the way in."""
+"""Read and validate SQuAD v1.1 JSON files."""
 
 import gzip
 import io
@@ -13,7 +13,7 @@ from typing import TypeVar
 from elasticqa.errors import DataError, Place, shown
 
 MAX_UNPACKED_BYTES = 1 << 30
-"""Thirty times the whole of SQuAD: a file of a few megabytes must not fill the memory."""
+"""Thirty times the size of SQuAD: a small gzip file must not fill the memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -37,7 +37,7 @@ class Answer:
     start: int
 
     def is_at_offset(self, context: str) -> bool:
-        """Return whether ``context`` has the text at ``start``."""
+        """Whether ``context`` contains the text at ``start``."""
         return self.start >= 0 and context.startswith(self.text, self.start)
 
 
@@ -51,12 +51,12 @@ class Example:
     question: str
     answers: tuple[Answer, ...]
     article: int
-    """Number of its article in the file, from 0."""
+    """Index of its article in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class SquadData:
-    """The examples of a file in its order; ``num_skipped`` others had an answer that is not at its offset."""
+    """The examples of a file, in order; ``num_skipped`` others have an answer that is not at its offset."""
 
     examples: list[Example]
     num_skipped: int
@@ -66,14 +66,14 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False, needs_an
     """Return the examples of a SQuAD v1.1 file, ``.json`` or ``.json.gz``.
 
     Args:
-        path: the file; gzip is told by its content.
-        for_training: leave out and count each example with an answer that is not at its offset in the
-            context. Evaluation needs the texts only, so its offsets are not looked at.
+        path: of the file; gzip is detected by content.
+        for_training: skip and count each example with an answer that is not at its offset in the context. Evaluation
+            uses only the texts of answers, so it does not check offsets.
         strict: refuse a training file with such an example, naming the first.
-        needs_answers: without it a question may have no answer, as one that is only to be answered.
+        needs_answers: refuse a question without an answer; False for prediction.
 
     Raises:
-        DataError: not readable, not JSON, or not of the format.
+        DataError: the file is not readable, not JSON, or not in SQuAD v1.1 format.
     """
     examples: list[Example] = []
     num_skipped = 0
@@ -82,7 +82,9 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False, needs_an
         first = first_of_id.setdefault(example.id, place)
         if first is not place:
             raise DataError(replace(place, field="id"), f"already the id of {_within(first)}")
-        if not for_training or (misplaced := _misplaced(example)) is None:
+        checked = example.answers if for_training else ()
+        misplaced = next((answer for answer in checked if not answer.is_at_offset(example.context)), None)
+        if misplaced is None:
             examples.append(example)
         elif not strict:
             num_skipped += 1
@@ -94,13 +96,6 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False, needs_an
         cause = f"{num_skipped} skipped for an answer that is not at its offset" if num_skipped else "it is empty"
         raise DataError(Place(path), f"has no question to use: {cause}")
     return SquadData(examples, num_skipped)
-
-
-def _misplaced(example: Example) -> Answer | None:
-    for answer in example.answers:
-        if not answer.is_at_offset(example.context):
-            return answer
-    return None
 
 
 def _within(place: Place) -> str:
@@ -166,7 +161,7 @@ def _text(fields: dict[str, object], key: str, place: Place, prefix: str = "") -
     text = _field(fields, key, str, place, prefix)
     if not text.strip():
         raise DataError(replace(place, field=f"{prefix}{key}"), "is empty")
-    # JSON can spell half of a surrogate pair, which no tokenizer can encode.
+    # A JSON escape can be half of a surrogate pair, which no tokenizer can encode.
     if not text.isascii() and _LONE_SURROGATE.search(text):
         raise DataError(replace(place, field=f"{prefix}{key}"), "has a lone surrogate, which is no character")
     return text
@@ -184,7 +179,7 @@ def read_content(path: Path) -> bytes:
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise DataError(Place(path), "is no file: a pipe or a device cannot be read twice")
+            raise DataError(Place(path), "is not a regular file: a pipe or a device cannot be read twice")
         return path.read_bytes()
     except OSError as error:
         raise DataError(Place(path), f"cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Texts to token columns, and what a tokenizer puts around a question and a context."""
+"""Tokenize texts into columns, and find the special tokens around a question and a context."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from elasticqa.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Bounds the memory of encodings (hundreds of bytes a token) and still gives every core its part.
+# Limits the memory of encodings (hundreds of bytes per token) and still keeps every core busy.
 _CHUNK = 1024
 
 
 @dataclass(frozen=True)
 class Tokenized:
-    """Tokens of many texts end to end, without special tokens.
+    """Concatenated tokens of many texts, without special tokens.
 
     Attributes:
         ids: (T,) int32.
-        char_offsets: (T, 2) int32, where in its text a token begins and ends; (0, 2) unless asked for.
-        offsets: (texts + 1,) int64, where each text's tokens begin; the last entry is T.
+        char_offsets: (T, 2) int32, begin and end of each token in its text; (0, 2) if not requested.
+        offsets: (texts + 1,) int64, begin of each text's tokens; the last entry is T.
     """
 
     ids: NDArray[np.int32]
@@ -35,10 +35,10 @@ class Tokenized:
 
 @dataclass(frozen=True)
 class PairTemplate:
-    """The special tokens of ``prefix question middle context suffix``, each part int32.
+    """The special tokens in ``prefix question middle context suffix``, int32.
 
-    ``segment_shift``: where token type 1 begins, counted from the first context token (0 or less); None where
-    the model has no token types.
+    ``segment_shift`` is the first token of type 1, counted from the first context token (0 or less); None if the model
+    has no token types.
     """
 
     prefix: NDArray[np.int32]
@@ -48,15 +48,15 @@ class PairTemplate:
 
     @property
     def num_special(self) -> int:
-        """Tokens beside those of the question and the context."""
+        """Number of special tokens in a pair."""
         return len(self.prefix) + len(self.middle) + len(self.suffix)
 
     @classmethod
     def of(cls, backend: Tokenizer, *, has_types: bool) -> "PairTemplate":
-        """Return the template, read off an encoded pair.
+        """Return the template, found by encoding a pair.
 
         Raises:
-            ConfigError: the question does not come first, or the token types are other than 0 and then 1.
+            ConfigError: the question does not come first, or the token types are not 0 and then 1.
         """
         encoding = backend.encode("question", "context")
         sequences = encoding.sequence_ids
@@ -79,10 +79,10 @@ class PairTemplate:
 
 
 def copy_of_backend(tokenizer: "PreTrainedTokenizerBase") -> Tokenizer:
-    """Return a copy of the tokenizer's Rust part that neither truncates nor pads.
+    """Return a copy of a fast tokenizer's Rust tokenizer that neither truncates nor pads.
 
     Raises:
-        ConfigError: it has no such part.
+        ConfigError: the tokenizer is not a fast one.
     """
     if not tokenizer.is_fast:
         raise ConfigError(
@@ -98,7 +98,7 @@ def copy_of_backend(tokenizer: "PreTrainedTokenizerBase") -> Tokenizer:
 
 
 def tokenize(backend: Tokenizer, texts: Sequence[str], *, with_offsets: bool = True) -> Tokenized:
-    """Return the tokens of the texts; a chunk is worked on by as many threads as there are cores."""
+    """Return the tokens of the texts; uses one thread per core."""
     encode = backend.encode_batch if with_offsets else backend.encode_batch_fast
     ids: list[NDArray[np.int32]] = []
     places: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]

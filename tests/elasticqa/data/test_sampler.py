@@ -35,9 +35,7 @@ def test_each_step_feeds_the_same_features_once_at_any_world_size(num_features: 
 
 
 @given(num_features=st.integers(7, 60), world_size=st.integers(1, 6), micro=st.integers(1, 8))
-def test_ranks_run_equally_many_micro_batches_within_the_limit(
-    num_features: int, world_size: int, micro: int
-) -> None:
+def test_ranks_run_equally_many_micro_batches_within_the_limit(num_features: int, world_size: int, micro: int) -> None:
     ranks = samplers(num_features, world_size, micro=micro)
     for step in range(-(-num_features // 7)):
         parts = [rank.step_batch(step).micro_batches for rank in ranks]

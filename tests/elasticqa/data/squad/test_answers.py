@@ -1,7 +1,8 @@
-"""Spans against a plain search over all pairs, and joins that do not depend on who computed what."""
+"""Spans equal a search over all pairs; joined answers do not depend on how ranks share the features."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from elasticqa.data.hub import load_tokenizer
-from elasticqa.data.squad.answers import Prediction, Spans, best_answers, best_spans, join_spans
+from elasticqa.data.squad.answers import Prediction, Spans, best_spans, join_spans
 from elasticqa.data.squad.features import Features, Windowing, build_features
 from elasticqa.data.squad.metric import squad_metrics
 from elasticqa.data.squad.read import Answer, Example, read_squad
@@ -49,10 +50,21 @@ def features_of(windows: Sequence[tuple[int, int, int]]) -> Features:
     )
 
 
-def plain_span(
+def best_answers(
+    features: Features,
+    start: NDArray[Any],
+    end: NDArray[Any],
+    questions: Sequence[Example],
+    max_answer_length: int = 30,
+) -> list[Prediction]:
+    spans = best_spans(features, np.arange(len(features)), start, end, max_answer_length)
+    return join_spans(features, spans, questions)
+
+
+def searched_span(
     features: Features, number: int, start: Logits, end: Logits, max_answer_length: int
 ) -> tuple[float, int, int]:
-    """Return score and characters of the best span by trying every pair."""
+    """Return score, first and end character of the best span, found by trying every pair of tokens."""
     begin = int(features.offsets[number])
     best: tuple[float, int, int] | None = None
     tokens = range(begin + features.context_start[number], begin + features.context_end[number])
@@ -85,9 +97,9 @@ def test_answers_equal_a_search_over_all_pairs(
 ) -> None:
     features = features_of(windows)
     rng = np.random.default_rng(seed)
-    # Few values make many ties.
+    # Few distinct values, so that ties occur.
     start, end = rng.integers(-3, 4, (2, len(features.input_ids))).astype(np.float32)
-    expected = [plain_span(features, n, start, end, max_answer_length) for n in range(len(features))]
+    expected = [searched_span(features, n, start, end, max_answer_length) for n in range(len(features))]
     spans = best_spans(features, np.arange(len(features)), start, end, max_answer_length)
     found = zip(spans.score.tolist(), spans.start_char.tolist(), spans.end_char.tolist(), strict=True)
     assert list(found) == expected
@@ -114,7 +126,7 @@ def logits_of(features: Features) -> tuple[Logits, Logits]:
     return start, end
 
 
-def test_question_and_special_tokens_are_no_answer() -> None:
+def test_answer_contains_no_question_or_special_tokens() -> None:
     features = features_of([(0, 0, 5), (1, 3, 4)])
     start, end = logits_of(features)
     outside = np.ones(len(start), dtype=bool)
@@ -126,7 +138,7 @@ def test_question_and_special_tokens_are_no_answer() -> None:
     assert texts == ["a", "d"]
 
 
-def test_answer_does_not_reach_into_the_next_feature() -> None:
+def test_answer_stays_within_its_feature() -> None:
     features = features_of([(0, 0, 5), (1, 0, 5)])
     start, end = logits_of(features)
     start[features.offsets[0] + features.context_end[0] - 1] = 5
@@ -135,7 +147,7 @@ def test_answer_does_not_reach_into_the_next_feature() -> None:
     assert texts == ["e", "a"]
 
 
-def test_longest_answer_has_as_many_tokens_as_allowed() -> None:
+def test_answer_has_at_most_max_answer_length_tokens() -> None:
     features = features_of([(0, 0, 12)])
     start, end = logits_of(features)
     place = features.offsets[0] + features.context_start[0]
@@ -145,7 +157,7 @@ def test_longest_answer_has_as_many_tokens_as_allowed() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
-def test_logits_that_are_no_numbers_still_give_an_answer(bad: float) -> None:
+def test_logits_that_are_not_finite_still_give_an_answer(bad: float) -> None:
     features = features_of([(0, 0, 5), (0, 4, 5)])
     for where in (slice(None), slice(3, 8)):
         start, end = logits_of(features)
@@ -155,7 +167,7 @@ def test_logits_that_are_no_numbers_still_give_an_answer(bad: float) -> None:
         assert np.isfinite(answer.score)
 
 
-def test_half_precision_logits_are_taken() -> None:
+def test_half_precision_logits_are_accepted() -> None:
     features = features_of([(0, 0, 5)])
     start, end = (logits.astype(np.float16) for logits in logits_of(features))
     start[6] = end[7] = 2
@@ -207,7 +219,7 @@ def test_gold_positions_of_whole_dev_give_the_gold_answers(shared_data: Path) ->
     start[features.offsets[answered] + features.start_position[answered]] += 20
     end[features.offsets[answered] + features.end_position[answered]] += 20
     metrics = squad_metrics(texts(best_answers(features, start, end, data.examples)), data.examples)
-    # What is missing: answers that do not begin and end with a token, or are in no window whole.
+    # The rest are answers that do not begin and end at token boundaries, or that no window contains whole.
     assert metrics.em > 99.5
     assert metrics.f1 > 99.7
 

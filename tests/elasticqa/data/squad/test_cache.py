@@ -1,4 +1,4 @@
-"""Features are made once, kept whole, and made anew where they are damaged."""
+"""Features are built once, written atomically, and built again if they are damaged."""
 
 import json
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def folders(cache_dir: Path) -> list[Path]:
     return sorted(path for path in cache_dir.iterdir() if path.is_dir())
 
 
-def assert_right(cached: CachedFeatures, request: FeatureRequest, tokenizer: PreTrainedTokenizerBase) -> None:
+def assert_equal_to_built(cached: CachedFeatures, request: FeatureRequest, tokenizer: PreTrainedTokenizerBase) -> None:
     data = read_squad(request.path, for_training=True)
     built = build_features(data.examples, tokenizer, request.windowing)
     for name in COLUMNS:
@@ -45,12 +45,12 @@ def test_cached_features_equal_built_ones(
     request_: FeatureRequest, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     first = load_or_build(request_, tokenizer, tmp_path / "cache")
-    assert_right(first, request_, tokenizer)
+    assert_equal_to_built(first, request_, tokenizer)
     assert (first.num_examples, first.num_skipped_examples) == (4, 0)
     [folder] = folders(tmp_path / "cache")
     before = folder.stat()
     again = load_or_build(request_, tokenizer, tmp_path / "cache")
-    assert_right(again, request_, tokenizer)
+    assert_equal_to_built(again, request_, tokenizer)
     assert again.digest == first.digest
     assert (folder.stat().st_ino, folder.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
@@ -94,7 +94,7 @@ def other_content(request: FeatureRequest) -> FeatureRequest:
         lambda request: replace(request, strict=True),
     ],
 )
-def test_another_request_has_features_of_its_own(
+def test_another_request_builds_its_own_features(
     request_: FeatureRequest,
     tokenizer: PreTrainedTokenizerBase,
     tmp_path: Path,
@@ -105,7 +105,7 @@ def test_another_request_has_features_of_its_own(
     assert len(folders(tmp_path / "cache")) == 2
 
 
-def test_another_tokenizer_has_features_of_its_own(
+def test_another_tokenizer_builds_its_own_features(
     request_: FeatureRequest, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     ids = {
@@ -115,7 +115,7 @@ def test_another_tokenizer_has_features_of_its_own(
     assert len(ids) == len(folders(tmp_path / "cache")) == 2
 
 
-def test_moved_file_of_the_same_content_shares_features(
+def test_file_of_the_same_content_shares_features(
     request_: FeatureRequest, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     load_or_build(request_, tokenizer, tmp_path / "cache")
@@ -142,25 +142,25 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty column": lambda folder: (folder / "offsets.npy").write_bytes(b""),
     "missing column": lambda folder: (folder / "offsets.npy").unlink(),
     "missing meta": lambda folder: (folder / "meta.json").unlink(),
-    "torn meta": lambda folder: (folder / "meta.json").write_text('{"checksums": {'),
+    "truncated meta": lambda folder: (folder / "meta.json").write_text('{"checksums": {'),
     "meta of another kind": lambda folder: (folder / "meta.json").write_text("[]"),
     "meta without keys": lambda folder: (folder / "meta.json").write_text("{}"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_cache_is_made_anew(
+def test_damaged_cache_is_built_again(
     request_: FeatureRequest, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, damage: str
 ) -> None:
     load_or_build(request_, tokenizer, tmp_path / "cache")
     [folder] = folders(tmp_path / "cache")
     DAMAGES[damage](folder)
-    assert_right(load_or_build(request_, tokenizer, tmp_path / "cache"), request_, tokenizer)
+    assert_equal_to_built(load_or_build(request_, tokenizer, tmp_path / "cache"), request_, tokenizer)
     assert folders(tmp_path / "cache") == [folder]
     assert set(json.loads((folder / "meta.json").read_bytes())["checksums"]) == set(COLUMNS)
 
 
-def test_refused_file_leaves_nothing_behind(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+def test_refused_file_leaves_no_cache_folder(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     request = FeatureRequest(write(tmp_path / "a.json", []), for_training=True, windowing=Windowing())
     with pytest.raises(DataError):
         load_or_build(request, tokenizer, tmp_path / "cache")

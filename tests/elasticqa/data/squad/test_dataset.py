@@ -1,4 +1,4 @@
-"""Data sets by name, directory, file and hub."""
+"""Data sets are found by name, directory, file and on the hub."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def rows(path: Path) -> dict[str, list[Any]]:
     }
 
 
-def test_demo_is_packaged(tmp_path: Path) -> None:
+def test_demo_is_packaged_with_disjoint_splits(tmp_path: Path) -> None:
     paths = resolve_dataset("demo", None, tmp_path)
     assert paths.name == "demo"
     assert paths.eval is not None
@@ -50,7 +50,7 @@ def test_demo_is_packaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("train", "dev"), [("train.json", "dev.json"), ("train-v1.1.json.gz", "dev-v1.1.json"), ("train.json", None)]
 )
-def test_directory_gives_its_splits(tmp_path: Path, no_hub: Hub, train: str, dev: str | None) -> None:
+def test_directory_with_train_and_dev_files_is_found(tmp_path: Path, no_hub: Hub, train: str, dev: str | None) -> None:
     for name in filter(None, [train, dev, "LICENSE", "other.json"]):
         (tmp_path / name).write_bytes(b"")
     paths = resolve_dataset(str(tmp_path), None, tmp_path / "cache", no_hub)
@@ -70,26 +70,26 @@ def test_directory_with_two_candidates_is_refused(tmp_path: Path) -> None:
         resolve_dataset(str(tmp_path), None, tmp_path / "cache")
 
 
-def test_file_is_for_training_only(tmp_path: Path) -> None:
+def test_single_file_is_used_for_training_only(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.json", document())
     assert resolve_dataset(str(path), None, tmp_path / "cache") == DatasetPaths(path, None, str(path))
 
 
-def test_eval_file_is_evaluated_on_instead(tmp_path: Path) -> None:
+def test_eval_file_replaces_the_dev_split(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.json", document())
     assert resolve_dataset("demo", str(path), tmp_path / "cache").eval == path
     assert resolve_dataset(str(path), str(path), tmp_path / "cache").eval == path
-    with pytest.raises(ConfigError, match=r"eval_file='absent\.json' is no file"):
+    with pytest.raises(ConfigError, match=r"eval_file='absent\.json' is not a file"):
         resolve_dataset("demo", "absent.json", tmp_path / "cache")
 
 
 @pytest.mark.parametrize("path", ["./absent", "/absent/squad", "absent.json", "some/absent.json.gz"])
-def test_absent_path_is_no_hub_name(tmp_path: Path, no_hub: Hub, path: str) -> None:
+def test_absent_path_is_not_looked_up_on_the_hub(tmp_path: Path, no_hub: Hub, path: str) -> None:
     with pytest.raises(DatasetNotFoundError, match="there is no such file or directory"):
         resolve_dataset(path, None, tmp_path, no_hub)
 
 
-def test_hub_that_cannot_be_reached_is_told(tmp_path: Path, no_hub: Hub) -> None:
+def test_unreachable_hub_is_reported_with_a_way_out(tmp_path: Path, no_hub: Hub) -> None:
     with pytest.raises(DatasetNotFoundError, match="cannot be reached") as refused:
         resolve_dataset("someone/squad", None, tmp_path, no_hub)
     message = str(refused.value)
@@ -99,7 +99,7 @@ def test_hub_that_cannot_be_reached_is_told(tmp_path: Path, no_hub: Hub) -> None
     assert "elasticqa prepare" in message
 
 
-def test_rows_of_the_hub_give_the_same_examples(tmp_path: Path, no_hub: Hub) -> None:
+def test_rows_of_the_hub_have_the_same_examples_as_the_file(tmp_path: Path, no_hub: Hub) -> None:
     top = document()
     [second] = document()["data"]
     second["title"] = "Elbe"
@@ -120,7 +120,7 @@ def test_rows_of_the_hub_give_the_same_examples(tmp_path: Path, no_hub: Hub) -> 
     assert [(a["title"], len(a["paragraphs"])) for a in written] == [("Oder", 1), ("Elbe", 1)]
 
 
-def test_rows_without_validation_have_nothing_to_evaluate_on(tmp_path: Path) -> None:
+def test_rows_without_validation_have_no_eval_file(tmp_path: Path) -> None:
     split = datasets.Dataset.from_dict(rows(write(tmp_path / "a.json", document())))
     write_splits({"train": split}, tmp_path / "cache" / "mine", "mine")
     assert resolve_dataset("mine", None, tmp_path / "cache").eval is None

@@ -1,4 +1,4 @@
-"""Windows equal those of the tokenizer's own truncation, for every family of tokenizers."""
+"""Windows equal the tokenizer's own truncation of the pair, for every family of tokenizers."""
 
 from itertools import chain
 from pathlib import Path
@@ -19,13 +19,11 @@ from tests.support.squad_samples import (
     CONTEXT,
     QUESTIONS,
     bert_tokenizer,
-    document,
     example,
     mpnet_tokenizer,
     roberta_tokenizer,
     unigram_tokenizer,
     wrap,
-    write,
 )
 
 TOKENIZERS = {
@@ -46,7 +44,7 @@ def samples() -> list[Example]:
 
 
 def expected_windows(one: Example, tokenizer: PreTrainedTokenizerBase, windowing: Windowing) -> list[dict[str, Any]]:
-    """Return the windows by truncating the encoded pair, labels by walking over the tokens."""
+    """Return the windows that the tokenizer's truncation gives, labelled token by token."""
     encoding = tokenizer(
         one.question.lstrip(),
         one.context,
@@ -131,7 +129,7 @@ def test_windows_of_any_text_equal_the_truncated_pair(
     assert_equal(features, expected_windows(one, tokenizer, windowing))
 
 
-def test_labels_span_the_answer() -> None:
+def test_start_and_end_positions_span_the_answer() -> None:
     features = build_features(samples(), TOKENIZERS["bert"], Windowing(40, 8))
     num_found = 0
     for number, index in enumerate(features.example_index):
@@ -144,34 +142,30 @@ def test_labels_span_the_answer() -> None:
     assert (features.start_position == 0).any(), "some window must be without the answer"
 
 
-def test_answer_of_one_character_in_many_bytes_is_not_turned_around() -> None:
+def test_answer_of_one_character_in_several_byte_tokens_keeps_start_before_end() -> None:
     features = build_features([example("?", "ab \U0001f98a", 3, 4)], TOKENIZERS["roberta"], Windowing())
     start, end = features.start_position[0], features.end_position[0]
     assert 0 < start < end
     assert features.char_offsets[start].tolist() == features.char_offsets[end].tolist() == [3, 4]
 
 
-def test_misplaced_gold_of_evaluation_is_outside_the_window() -> None:
+def test_answer_that_is_not_at_its_offset_gets_no_positions() -> None:
     one = example("Who?", "Ann met Bob.", 0, 3)
     moved = Example(one.id, "", "Bob met Ann.", one.question, one.answers, 0)
     features = build_features([moved], TOKENIZERS["bert"], Windowing())
     assert (features.start_position[0], features.end_position[0]) == (0, 0)
 
 
-def test_tokenizer_is_left_as_it_was() -> None:
+def test_tokenizer_is_not_modified() -> None:
     tokenizer = bert_tokenizer()
     before = tokenizer.backend_tokenizer.to_str()
     build_features(samples(), tokenizer, Windowing(40, 8))
     assert tokenizer.backend_tokenizer.to_str() == before
 
 
-def test_question_without_room_for_a_window_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"max_length=20 is too small: question 'q4' takes \d+ .*doc_stride=8"):
-        build_features(samples(), TOKENIZERS["bert"], Windowing(20, 8))
-
-
-def test_least_length_that_the_refusal_names_is_enough() -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_question_that_leaves_too_few_tokens_is_refused_with_the_length_that_is_enough() -> None:
+    rule = r"max_length=20 is too small: question 'q4' takes \d+ .*doc_stride=8"
+    with pytest.raises(ConfigError, match=rule) as refused:
         build_features(samples(), TOKENIZERS["bert"], Windowing(20, 8))
     least = int(str(refused.value).split("--max-length above ")[1].split()[0])
     assert len(build_features(samples(), TOKENIZERS["bert"], Windowing(least + 1, 8)))
@@ -180,12 +174,12 @@ def test_least_length_that_the_refusal_names_is_enough() -> None:
 
 
 @pytest.mark.parametrize(("max_length", "doc_stride"), [(16, 16), (16, 20), (16, -1)])
-def test_windows_that_cannot_move_are_refused(max_length: int, doc_stride: int) -> None:
+def test_doc_stride_that_stops_windows_from_moving_is_refused(max_length: int, doc_stride: int) -> None:
     with pytest.raises(ConfigError, match=f"doc_stride={doc_stride}"):
         Windowing(max_length, doc_stride)
 
 
-def test_context_before_the_question_is_refused() -> None:
+def test_tokenizer_that_puts_the_context_first_is_refused() -> None:
     tokenizer: Tokenizer = bert_tokenizer().backend_tokenizer
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A [CLS]", pair="$B [SEP] $A [CLS]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
@@ -194,26 +188,12 @@ def test_context_before_the_question_is_refused() -> None:
         build_features(samples(), wrap(tokenizer), Windowing())
 
 
-def test_slow_tokenizer_is_refused() -> None:
-    class SlowTokenizer:
-        is_fast = False
-
-    with pytest.raises(ConfigError, match="SlowTokenizer is not a fast tokenizer"):
-        build_features(samples(), SlowTokenizer(), Windowing())  # type: ignore[arg-type]
-
-
-def test_file_gives_its_features(tmp_path: Path) -> None:
-    data = read_squad(write(tmp_path / "a.json", document()), for_training=True)
-    features = build_features(data.examples, TOKENIZERS["bert"], Windowing())
-    assert features.example_index.tolist() == [0, 1, 2, 3]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("split", "num_features", "mean", "median"),
     [("train", 88_524, 170.75, 159), ("dev", 10_784, None, None)],
 )
-def test_whole_squad_gives_the_reported_number_of_features(
+def test_number_and_lengths_of_the_features_of_squad(
     shared_data: Path, split: str, num_features: int, mean: float | None, median: float | None
 ) -> None:
     path = shared_data / "squad" / f"{split}-v1.1.json.gz"

@@ -1,4 +1,4 @@
-"""EM and F1 against two other implementations, on perturbed real answers."""
+"""EM and F1 equal two other implementations, on perturbed real answers."""
 
 import random
 import re
@@ -20,7 +20,7 @@ TEXT = WORDS.map(" ".join)
 
 
 def perturbed(example: Example, rng: random.Random) -> str:
-    """Return something near a gold answer, now and then far from it."""
+    """Return a text that is often close to a gold answer."""
     text = rng.choice(example.answers).text
     words = text.split()
     near, anywhere = max(0, example.answers[0].start - rng.randrange(12)), rng.randrange(len(example.context))
@@ -40,7 +40,7 @@ def perturbed(example: Example, rng: random.Random) -> str:
 
 
 def exact_scores(prediction: str, golds: list[str]) -> tuple[int, Fraction]:
-    """Return EM and F1 in exact arithmetic, written out from the definition."""
+    """Return EM and F1 from their definition, in exact arithmetic."""
 
     def words(text: str) -> list[str]:
         kept = "".join(character for character in text.lower() if character not in set(string.punctuation))
@@ -119,7 +119,7 @@ def test_normalized_text_has_single_spaces_and_no_punctuation(text: str) -> None
         ("river Oder", ["Oder"], 0, 2 / 3),
         ("in May 1890", ["1889", "May 1890"], 0, 0.8),
         ("", ["Oder"], 0, 0.0),
-        ("the", ["a"], 1, 0.0),  # nothing is left of either: equal, but without a common word
+        ("the", ["a"], 1, 0.0),  # both are empty once normalized: equal, but without a common word
         ("theatre", ["atre"], 0, 0.0),
     ],
 )

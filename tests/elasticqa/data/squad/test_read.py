@@ -1,4 +1,4 @@
-"""Reading SQuAD files: what is in them, and one line for what is wrong with them."""
+"""SQuAD files are read, and a defect is reported in one line."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def refusal(path: Path, *, for_training: bool = True, strict: bool = False) -> D
     return refused.value
 
 
-def test_examples_are_those_of_the_file(tmp_path: Path) -> None:
+def test_examples_of_a_file_are_read_in_order(tmp_path: Path) -> None:
     data = read_squad(write(tmp_path / "a.json", document()), for_training=True)
     assert data.num_skipped == 0
     assert [(e.id, e.question, e.answers[0].text) for e in data.examples] == list(QUESTIONS)
@@ -58,7 +58,7 @@ def test_gzip_reads_like_plain_json(tmp_path: Path) -> None:
     assert read_squad(packed, for_training=True) == read_squad(plain, for_training=True)
 
 
-def test_byte_order_mark_is_no_part_of_the_document(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(document()), encoding="utf-8-sig")
     assert len(read_squad(path, for_training=True).examples) == len(QUESTIONS)
@@ -135,7 +135,7 @@ DAMAGES: dict[str, tuple[Damage, str | None, str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("for_training", [True, False])
-def test_damaged_field_is_named(tmp_path: Path, damage: str, for_training: bool) -> None:
+def test_invalid_field_is_named(tmp_path: Path, damage: str, for_training: bool) -> None:
     change, field, rule = DAMAGES[damage]
     top = document()
     change(top)
@@ -183,7 +183,7 @@ def test_absent_file_and_directory_are_refused(tmp_path: Path) -> None:
     assert "directory" in str(refusal(tmp_path))
 
 
-def test_hostile_names_stay_on_one_short_line(tmp_path: Path) -> None:
+def test_error_with_hostile_names_is_one_short_line(tmp_path: Path) -> None:
     top = document()
     top["data"][0]["title"] = "a\nb\x1b[31m" * 1000
     question(top)["id"] = "\n" * 1000
@@ -212,7 +212,7 @@ JSON = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(value=JSON, steps=st.lists(st.integers(0, 3), max_size=9))
-def test_any_value_in_any_place_is_read_or_refused(
+def test_any_value_at_any_place_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, value: object, steps: list[int]
 ) -> None:
     top: Any = document()
@@ -250,7 +250,7 @@ def test_xquad_is_read(shared_data: Path) -> None:
     assert (len(data.examples), data.num_skipped) == (1_190, 0)
 
 
-def test_file_that_unpacks_to_too_much_is_refused_before_the_memory_is_full(tmp_path: Path) -> None:
+def test_gzip_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range((MAX_UNPACKED_BYTES >> 24) + 1):
@@ -259,7 +259,7 @@ def test_file_that_unpacks_to_too_much_is_refused_before_the_memory_is_full(tmp_
         read_squad(path, for_training=True)
 
 
-def test_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+def test_pipe_is_refused_without_reading_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "train.json")
-    with pytest.raises(DataError, match="is no file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         read_squad(tmp_path / "train.json", for_training=True)
