@@ -1,4 +1,4 @@
-"""A dashboard served by uvicorn, and Chromium to look at it."""
+"""A dashboard served by uvicorn, and Chromium to visit it."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ document.addEventListener("securitypolicyviolation", (event) =>
 """
 
 
-def wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+def wait_until_ready(address: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -64,7 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             stderr=log,
         )
         try:
-            wait_for(address, process)
+            wait_until_ready(address, process)
             token = (home / "dashboard-token").read_text().strip()
             assert f"{address}/?token={token}" in (home / "log").read_text()
             yield Server(address, token, home / "runs")
@@ -95,15 +95,15 @@ def visit(context: BrowserContext) -> Visit:
     page = context.new_page()
     visit = Visit(page)
     page.add_init_script(REPORT_VIOLATIONS)
-    page.on("console", visit.hear)
-    page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+    page.on("console", visit.on_console)
+    page.on("pageerror", lambda error: visit.errors.append(str(error)))
     page.on("request", lambda request: visit.addresses.append(request.url))
     return visit
 
 
 @pytest.fixture
 def guest(visit: Visit, server: Server) -> Visit:
-    """Return a visit that has used the link and whose runs are all ingested."""
+    """Return a tab that has logged in with the link, once all runs are ingested."""
     visit.open(f"{server.address}/?token={server.token}")
     visit.page.wait_for_function(
         "() => fetch('/healthz').then((answer) => answer.json()).then((health) => health.num_runs >= 40)"

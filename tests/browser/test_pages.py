@@ -1,11 +1,11 @@
-"""The pages in Chromium, served by uvicorn: drawn, quiet, and closed to the outside."""
+"""The pages in Chromium, served by uvicorn: charts are drawn, no errors, no requests to other hosts."""
 
 import time
 
 import pytest
 
-from tests.support.browser_visits import Server, Visit, check, picture, show_all
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.browser_visits import Server, Visit, check, draw_all_charts, screenshot
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -21,12 +21,12 @@ PAGES = (
 )
 
 
-def test_visitor_without_link_sees_the_way_in(visit: Visit, server: Server) -> None:
+def test_visitor_without_login_sees_how_to_log_in(visit: Visit, server: Server) -> None:
     visit.open(f"{server.address}/runs")
     assert visit.page.get_by_role("heading", name="Log in with the dashboard's link").is_visible()
 
 
-def test_link_logs_in_and_leaves_no_token_behind(guest: Visit, server: Server) -> None:
+def test_link_logs_in_and_removes_the_token_from_the_address(guest: Visit, server: Server) -> None:
     assert guest.page.url == f"{server.address}/runs"
     guest.open(f"{server.address}/speedup")
     assert guest.page.get_by_role("heading", name="Speedup").is_visible()
@@ -36,8 +36,8 @@ def test_link_logs_in_and_leaves_no_token_behind(guest: Visit, server: Server) -
 
 def test_table_of_runs_filters_and_sorts(guest: Visit, server: Server) -> None:
     guest.open(f"{server.address}/runs")
-    picture(guest, "runs.png", 900)
-    # As a person does: a form that has the focus is not refreshed.
+    screenshot(guest, "runs.png", 900)
+    # A form with the focus is not refreshed.
     guest.page.get_by_label("Status").focus()
     guest.page.get_by_label("Status").select_option("finished")
     guest.follow(guest.page.get_by_role("button", name="Filter"))
@@ -51,33 +51,33 @@ def test_table_of_runs_filters_and_sorts(guest: Visit, server: Server) -> None:
 
 def test_page_of_a_run_draws_every_chart(guest: Visit, server: Server) -> None:
     guest.open(f"{server.address}/runs/{KILLED}")
-    show_all(guest)
+    draw_all_charts(guest)
     assert guest.page.locator("[data-figure]").count() == 10
     lines = guest.page.locator("[data-figure$='/loss.json'] .scatterlayer .trace")
     assert lines.count() == 4
     assert guest.page.locator("[data-figure$='/time.json'] .barlayer .trace").count() >= 6
     assert guest.page.locator("[data-figure$='/timeline.json'] .scatterlayer .trace").count() == 5
-    picture(guest, "run.png", 1500)
+    screenshot(guest, "run.png", 1500)
     check(guest, server)
 
 
 def test_speedup_and_throughput_draw_their_dots(guest: Visit, server: Server) -> None:
     guest.open(f"{server.address}/speedup")
-    show_all(guest)
+    draw_all_charts(guest)
     squad = guest.page.locator("[data-figure*='section=squad']")
     assert squad.locator(".scatterlayer .point").count() > 7
-    picture(guest, "speedup.png", 1300)
+    screenshot(guest, "speedup.png", 1300)
     guest.open(f"{server.address}/throughput")
-    show_all(guest)
+    draw_all_charts(guest)
     check(guest, server)
 
 
-def test_profiler_leads_to_the_trace_of_a_run(guest: Visit, server: Server) -> None:
+def test_profiler_links_to_the_trace_of_a_run(guest: Visit, server: Server) -> None:
     guest.open(f"{server.address}/profiler")
-    show_all(guest)
+    draw_all_charts(guest)
     assert guest.page.locator(".barlayer .trace").count() == 7
     guest.follow(guest.page.get_by_role("link", name="preempted twice, then done"))
-    show_all(guest)
+    draw_all_charts(guest)
     assert guest.page.locator(".barlayer .trace").count() == 5
     bars = guest.page.locator("svg.bar rect")
     widths = [bars.nth(index).evaluate("(bar) => bar.getBoundingClientRect().width") for index in range(bars.count())]
@@ -96,14 +96,14 @@ def test_predictions_are_filtered_with_the_span_marked(guest: Visit, server: Ser
     guest.page.get_by_label("Search").fill("WHO OPENED")
     guest.follow(guest.page.get_by_role("button", name="Filter"))
     assert guest.page.locator("article").count() == 9
-    assert set(guest.page.locator(".verdict span:first-child").all_inner_texts()) == {"wrong"}
+    assert set(guest.page.locator(".result span:first-child").all_inner_texts()) == {"wrong"}
     assert guest.page.locator("mark").first.inner_text() == "Prince of Wales. It spans 2,467 metres"
     check(guest, server)
 
 
-def test_charts_follow_the_colours_of_the_system(guest: Visit, server: Server) -> None:
+def test_charts_use_the_colour_scheme_of_the_system(guest: Visit, server: Server) -> None:
     guest.open(f"{server.address}/runs/{KILLED}")
-    show_all(guest)
+    draw_all_charts(guest)
     color = "() => getComputedStyle(document.querySelector('.plot .xtick text')).fill"
     light = guest.page.evaluate(color)
     guest.page.emulate_media(color_scheme="dark")
@@ -121,10 +121,10 @@ def test_pages_fit_the_window(guest: Visit, server: Server, width: int) -> None:
 
 
 def test_running_run_is_refreshed_in_place(guest: Visit, server: Server) -> None:
-    # Its last line is of a time to come, so that it is not lost however slow the machine.
-    write_run(server.runs_dir, RunSpec(ulid(200), (Life(1, 3, time.time() + 600, None),), name="going on"))
+    # Its last line is in the future, so that the run does not count as lost on a slow machine.
+    write_run(server.runs_dir, RunSpec(ulid(200), (AttemptSpec(1, 3, time.time() + 600, None),), name="still running"))
     guest.page.wait_for_function(
-        "() => fetch('/runs?text=going').then((a) => a.text()).then((t) => t.includes('data-live'))"
+        "() => fetch('/runs?text=still').then((a) => a.text()).then((t) => t.includes('data-live'))"
     )
     guest.open(f"{server.address}/runs")
     guest.page.evaluate("document.querySelector('#live-table h1').textContent = 'old'")

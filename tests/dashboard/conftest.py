@@ -1,4 +1,4 @@
-"""Dashboards that all tests of pages share."""
+"""Dashboards shared by all tests of pages."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import HOSTILE, NOW, client_on, fill
 from tests.support.dashboard_lab import ANSWERS, write_lab
 from tests.support.dashboard_traces import hostile_profile
@@ -23,11 +23,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """Return a dashboard over a run whose every free text is an attack."""
+    """Return a dashboard over runs in which every text is an attack."""
     home = tmp_path_factory.mktemp("hostile")
     spec = RunSpec(
         ulid(1),
-        (Life(1, 60, NOW - 500, "failed", HOSTILE),),
+        (AttemptSpec(1, 60, NOW - 500, "failed", HOSTILE),),
         name=HOSTILE,
         tags=(HOSTILE,),
         recipe=HOSTILE,
@@ -39,7 +39,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         answers=({**ANSWERS[0], "question": HOSTILE, "context": HOSTILE * 9, "prediction": HOSTILE, "id": HOSTILE},),
     )
     write_run(home / "runs", spec)
-    write_run(home / "runs", replace(spec, run_id=ulid(2), lives=(Life(1, 60, NOW - 400),)))
+    write_run(home / "runs", replace(spec, run_id=ulid(2), attempts=(AttemptSpec(1, 60, NOW - 400),)))
     fill(home)
     with client_on(home) as client:
         yield client

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from tests.support.dashboard_homes import KILLED, client_on
 
 
-def test_api_lists_runs_as_the_page_does(lab: TestClient) -> None:
+def test_api_lists_the_runs_of_the_page(lab: TestClient) -> None:
     answer = lab.get("/api/runs", params={"sort": "f1", "limit": 3, "recipe": "squad"}).json()
     assert answer["num_all"] == 40
     scores = [run["f1"] for run in answer["runs"]]
@@ -40,7 +40,7 @@ def test_api_compares_with_the_chosen_reference(lab: TestClient) -> None:
     assert all(item["samples_per_s"] > 0 for item in lab.get("/api/throughput").json())
 
 
-def test_api_tells_utilization_percentiles_and_balance_of_a_run(lab: TestClient) -> None:
+def test_api_returns_utilization_percentiles_and_balance_of_a_run(lab: TestClient) -> None:
     answer = lab.get(f"/api/runs/{KILLED}").json()
     speed, used = answer["speed"], answer["utilization"]
     assert 0 < speed["step_time_p50_s"] < speed["step_time_p95_s"]
@@ -51,7 +51,7 @@ def test_api_tells_utilization_percentiles_and_balance_of_a_run(lab: TestClient)
     assert [attempt["num_timed_steps"] for attempt in answer["attempts"]] == [125, 55, 35]
 
 
-def test_api_tells_throughput_as_the_page_does(lab: TestClient) -> None:
+def test_api_returns_the_throughput_of_the_page(lab: TestClient) -> None:
     answer = lab.get("/api/throughput", params={"recipe": "squad", "provenance": "measured"}).json()
     assert answer
     for item in answer:
@@ -88,7 +88,7 @@ def test_health_counts_runs(lab: TestClient) -> None:
     assert lab.get("/healthz").json() == {"status": "ok", "num_runs": 40}
 
 
-def test_health_says_when_the_database_is_gone(tmp_path: Path) -> None:
+def test_health_fails_without_a_database(tmp_path: Path) -> None:
     with client_on(tmp_path) as client:
         engine: Engine = client.app.state.engine  # type: ignore[attr-defined]
         with engine.begin() as connection:

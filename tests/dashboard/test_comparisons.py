@@ -1,11 +1,11 @@
-"""/speedup and /throughput."""
+"""The pages /speedup and /throughput."""
 
 import re
 from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import NOW, client_on, fill
 
 
@@ -48,9 +48,9 @@ def test_throughput_is_sorted_and_per_device(lab: TestClient) -> None:
 def test_scaling_law_needs_four_sizes(lab: TestClient, tmp_path: Path) -> None:
     assert "fitted to the medians" not in lab.get("/speedup?recipe=squad").text
     for number, size in enumerate((1, 2, 4, 8)):
-        life = Life(1, 40, NOW - 9_000 + 100 * number)
+        attempt = AttemptSpec(1, 40, NOW - 9_000 + 100 * number)
         write_run(
-            tmp_path / "runs", RunSpec(ulid(number), (life,), world_size=size, num_steps=40, step_time_s=1 / size)
+            tmp_path / "runs", RunSpec(ulid(number), (attempt,), world_size=size, num_steps=40, step_time_s=1 / size)
         )
     fill(tmp_path)
     with client_on(tmp_path) as client:
@@ -61,13 +61,13 @@ def test_scaling_law_needs_four_sizes(lab: TestClient, tmp_path: Path) -> None:
     assert len(re.findall(r"[\d.]+ to [\d.]+</td>", law)) == 1
 
 
-def test_rows_that_differ_in_a_setting_only_are_told_apart(tmp_path: Path) -> None:
+def test_rows_that_differ_in_one_setting_show_it(tmp_path: Path) -> None:
     for number, max_steps in enumerate((7, 10)):
-        life = Life(1, max_steps, NOW - 9_000 + 100 * number)
+        attempt = AttemptSpec(1, max_steps, NOW - 9_000 + 100 * number)
         settings = {"max_steps": max_steps, "dropout": None}
-        spec = RunSpec(ulid(number), (life,), parallel="none", num_steps=max_steps, settings=settings)
+        spec = RunSpec(ulid(number), (attempt,), parallel="none", num_steps=max_steps, settings=settings)
         write_run(tmp_path / "runs", spec)
-    spec = RunSpec(ulid(9), (Life(1, 10, NOW),), world_size=2, num_steps=10, settings=settings)
+    spec = RunSpec(ulid(9), (AttemptSpec(1, 10, NOW),), world_size=2, num_steps=10, settings=settings)
     write_run(tmp_path / "runs", spec)
     fill(tmp_path)
     with client_on(tmp_path) as client:
@@ -85,10 +85,10 @@ def test_rows_that_differ_in_a_setting_only_are_told_apart(tmp_path: Path) -> No
     assert "speedup, strong" in two
 
 
-def test_row_of_unequal_work_says_so_and_a_row_alone_names_the_command(tmp_path: Path) -> None:
-    one = RunSpec(ulid(1), (Life(1, 4, NOW - 900),), parallel="none", num_steps=4, settings={"max_steps": 4})
-    two = RunSpec(ulid(2), (Life(1, 10, NOW - 500),), world_size=2, num_steps=10, settings={"max_steps": 10})
-    alone = RunSpec(ulid(3), (Life(1, 10, NOW - 100),), world_size=2, num_steps=10, recipe="a; b")
+def test_row_of_unequal_work_says_so_and_a_row_without_reference_shows_the_command(tmp_path: Path) -> None:
+    one = RunSpec(ulid(1), (AttemptSpec(1, 4, NOW - 900),), parallel="none", num_steps=4, settings={"max_steps": 4})
+    two = RunSpec(ulid(2), (AttemptSpec(1, 10, NOW - 500),), world_size=2, num_steps=10, settings={"max_steps": 10})
+    alone = RunSpec(ulid(3), (AttemptSpec(1, 10, NOW - 100),), world_size=2, num_steps=10, recipe="a; b")
     for spec in (one, two, alone):
         write_run(tmp_path / "runs", spec)
     fill(tmp_path)
@@ -100,7 +100,7 @@ def test_row_of_unequal_work_says_so_and_a_row_alone_names_the_command(tmp_path:
     assert page.count(command) == 1
 
 
-def test_reported_rows_say_what_they_are_of(lab: TestClient) -> None:
+def test_reported_rows_show_what_their_authors_state(lab: TestClient) -> None:
     page = lab.get("/speedup?recipe=distributed-10k").text
     assert page.count(">median of 5, as reported</a>") == 6
     assert "12 min 59 s, median of 5, as reported" in page

@@ -1,4 +1,4 @@
-"""What holds for all pages: size, charts, assets, errors."""
+"""All pages: size, charts, assets, errors."""
 
 import re
 
@@ -38,7 +38,7 @@ def test_unknown_page_is_not_found(lab: TestClient, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/runs?page=0", "/runs?sort=config", "/api/runs?limit=0", "/runs?page=x", "/profiler?page=0"]
 )
-def test_unreadable_address_says_which_part(lab: TestClient, path: str) -> None:
+def test_invalid_address_names_the_parameter(lab: TestClient, path: str) -> None:
     answer = lab.get(path)
     assert answer.status_code == 422
     assert re.search(r"(page|sort|limit)=", answer.text)
@@ -88,7 +88,7 @@ def test_pages_load_nothing_from_elsewhere(lab: TestClient) -> None:
         assert not re.search(r"\sstyle=|\son\w+=|<script(?! src=)|<style", page)
 
 
-def test_assets_are_compressed_and_kept_for_ever(lab: TestClient) -> None:
+def test_assets_are_compressed_and_cached_forever(lab: TestClient) -> None:
     for name in (PLOTLY, *(path.name for path in STATIC.iterdir())):
         answer = lab.get(asset_url(name))
         assert answer.status_code == 200
@@ -100,7 +100,7 @@ def test_assets_are_compressed_and_kept_for_ever(lab: TestClient) -> None:
     assert lab.get("/static/0/../app.py").status_code == 404
 
 
-def test_pages_spare_themselves_the_map_style_sheet(lab: TestClient) -> None:
+def test_pages_prevent_the_style_sheet_of_maps(lab: TestClient) -> None:
     assert map_style_ids()
     for identifier in map_style_ids():
         assert f'<template id="{identifier}">' in lab.get("/throughput").text

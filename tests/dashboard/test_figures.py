@@ -1,4 +1,4 @@
-"""Figures by their traces: what is drawn, with which unit, and what text may do."""
+"""Figures: traces, units, and escaped text."""
 
 import json
 from dataclasses import replace
@@ -87,7 +87,7 @@ def test_optimizer_has_an_axis_for_each_quantity() -> None:
     assert (figure.data[0].yaxis, figure.data[1].yaxis) == ("y2", None)
 
 
-def test_throughput_parts_warmup_and_marks_the_runs_own_figure() -> None:
+def test_throughput_separates_warmup_and_marks_the_throughput_of_the_run() -> None:
     points = [throughput_point(1, 10.0, is_warmup=True), throughput_point(2, 100.0), throughput_point(3, 110.0)]
     figure = run.throughput_figure(points, 105.0)
     assert names(figure) == ["attempt 1", "warm-up, not counted"]
@@ -153,7 +153,7 @@ def test_use_is_a_mean_over_gpus_with_a_gap_between_attempts() -> None:
     assert list(figure.data[1].x) == [0.0, None, 10.0, None]
 
 
-def test_memory_leaves_out_what_nobody_measured() -> None:
+def test_memory_leaves_out_missing_values() -> None:
     samples = [sample(1, node, 0.0, ["no object", {"memory_bytes": "many"}]) for node in (0, 1)]
     figure = machine.memory_figure(samples)
     assert names(figure) == ["host, node 0", "host, node 1"]
@@ -179,7 +179,7 @@ def test_throughput_of_groups_names_the_hardware() -> None:
     assert figure.layout.yaxis.ticktext[0] == "DDP, 2 GPUs, H100"
 
 
-def test_groups_of_one_label_are_told_apart_by_their_settings() -> None:
+def test_groups_of_one_label_show_their_different_settings() -> None:
     groups = [
         replace(group("ddp", (60.0,)), key=str(steps), config={"max_steps": steps, "model": "bert"})
         for steps in (4, 10)
@@ -241,7 +241,7 @@ def test_axes_name_their_units(chart: str) -> None:
     assert (layout.xaxis.title.text, layout.yaxis.title.text) == UNITS[chart]
 
 
-def test_figures_travel_without_plotlys_own_template() -> None:
+def test_figures_are_sent_without_plotlys_template() -> None:
     figure = json.loads(run.loss_figure([loss_point(1, 1, 1.0)], []).to_json())
     assert "layout" not in figure["layout"]["template"]
     assert len(json.dumps(figure)) < 2_000

@@ -1,4 +1,4 @@
-"""Figures of traces and of the timeline, by what is drawn."""
+"""Figures of profiler traces and of the timeline."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_bars_of_traces_with_and_without_devices_stand_side_by_side() -> None:
     assert figure.layout.xaxis.title.text.endswith("(%)")
 
 
-def test_trace_that_tells_nothing_has_an_empty_row() -> None:
+def test_trace_without_parts_has_an_empty_row() -> None:
     figure = parts_figure([("gpu", GPU), ("nothing", ())])
     assert list(figure.layout.yaxis.ticktext) == ["gpu", "nothing"]
     assert all(list(trace.y) == [0] for trace in figure.data)

@@ -1,7 +1,6 @@
-"""Groups that are kept from one visit to the next."""
+"""The cache of groups."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,25 +8,22 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from dashboard.routes.group_cache import MAX_ENTRIES, GroupCache
-from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from db.queries import Group, speedup_groups
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import NOW
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
-    migrate(engine)
-    write_run(tmp_path / "runs", RunSpec(ulid(1), (Life(1, 9, NOW - 90),)))
+def engine(engine: Engine, tmp_path: Path) -> Engine:
+    """Return an engine on a record of one finished run."""
+    write_run(tmp_path / "runs", RunSpec(ulid(1), (AttemptSpec(1, 9, NOW - 90),)))
     ingest(engine, tmp_path / "runs")
-    yield engine
-    engine.dispose()
+    return engine
 
 
 class Finder:
-    """Finds groups and counts how often it was asked."""
+    """Finds groups and counts its calls."""
 
     def __init__(self) -> None:
         self.num_calls = 0
@@ -37,17 +33,17 @@ class Finder:
         return speedup_groups(session, recipe, "measured")
 
 
-def asked(engine: Engine, cache: GroupCache, find: Finder, recipe: str | None = None) -> list[Group]:
+def cached_groups(engine: Engine, cache: GroupCache, find: Finder, recipe: str | None = None) -> list[Group]:
     with Session(engine) as session:
         return cache.get(session, find, recipe)
 
 
-def test_groups_are_put_together_once_for_each_question(engine: Engine) -> None:
+def test_groups_are_built_once_per_query(engine: Engine) -> None:
     cache, find = GroupCache(), Finder()
-    first = asked(engine, cache, find)
+    first = cached_groups(engine, cache, find)
     assert len(first) == 1
-    assert asked(engine, cache, find) is first
-    assert asked(engine, cache, find, "none such") == []
+    assert cached_groups(engine, cache, find) is first
+    assert cached_groups(engine, cache, find, "none such") == []
     assert find.num_calls == 2
 
 
@@ -57,35 +53,35 @@ def annotate(runs: Path) -> None:
 
 
 def finish_another(runs: Path) -> None:
-    write_run(runs, RunSpec(ulid(2), (Life(1, 9, NOW - 90),)))
+    write_run(runs, RunSpec(ulid(2), (AttemptSpec(1, 9, NOW - 90),)))
 
 
 @pytest.mark.parametrize("change", [annotate, finish_another])
-def test_whatever_changes_a_finished_run_is_seen_at_once(engine: Engine, tmp_path: Path, change: object) -> None:
+def test_change_of_a_finished_run_is_seen_at_once(engine: Engine, tmp_path: Path, change: object) -> None:
     cache, find = GroupCache(), Finder()
-    before = asked(engine, cache, find)
+    before = cached_groups(engine, cache, find)
     assert callable(change)
     change(tmp_path / "runs")
     ingest(engine, tmp_path / "runs")
-    after = asked(engine, cache, find)
+    after = cached_groups(engine, cache, find)
     assert after != before
     with Session(engine) as session:
         assert after == speedup_groups(session, None, "measured")
 
 
-def test_run_at_work_leaves_the_groups_as_they_are(engine: Engine, tmp_path: Path) -> None:
+def test_running_run_does_not_change_the_groups(engine: Engine, tmp_path: Path) -> None:
     cache, find = GroupCache(), Finder()
-    first = asked(engine, cache, find)
-    write_run(tmp_path / "runs", RunSpec(ulid(3), (Life(1, 9, NOW - 30, None),)))
+    first = cached_groups(engine, cache, find)
+    write_run(tmp_path / "runs", RunSpec(ulid(3), (AttemptSpec(1, 9, NOW - 30, None),)))
     ingest(engine, tmp_path / "runs")
-    assert asked(engine, cache, find) is first
+    assert cached_groups(engine, cache, find) is first
 
 
-def test_questions_of_a_reader_fill_no_memory(engine: Engine) -> None:
+def test_number_of_entries_is_limited(engine: Engine) -> None:
     cache, find = GroupCache(), Finder()
     for number in range(MAX_ENTRIES + 1):
-        asked(engine, cache, find, f"recipe {number}")
-    asked(engine, cache, find, f"recipe {MAX_ENTRIES}")
+        cached_groups(engine, cache, find, f"recipe {number}")
+    cached_groups(engine, cache, find, f"recipe {MAX_ENTRIES}")
     assert find.num_calls == MAX_ENTRIES + 1
-    asked(engine, cache, find, "recipe 0")
+    cached_groups(engine, cache, find, "recipe 0")
     assert find.num_calls == MAX_ENTRIES + 2

@@ -1,4 +1,4 @@
-"""Text of the record that would be markup or script."""
+"""Text in the record that contains markup or script."""
 
 import json
 import re

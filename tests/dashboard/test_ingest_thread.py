@@ -1,4 +1,4 @@
-"""The thread that ingests beside the pages."""
+"""The ingest thread."""
 
 import sqlite3
 import threading
@@ -13,18 +13,18 @@ from sqlalchemy import text
 from dashboard.ingest_thread import IngestThread
 from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import NOW
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
-    """Return once the condition holds; fail when it does not within 30 s."""
+    """Wait until the condition holds; fail after 30 s."""
     clock = threading.Event()
     for _ in range(600):
         if is_true():
             return
         clock.wait(0.05)
-    pytest.fail("nothing happened within 30 s")
+    pytest.fail("the condition did not hold within 30 s")
 
 
 def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
@@ -36,13 +36,13 @@ def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
             return bool(connection.execute(text(f"SELECT 1 FROM runs WHERE run_id = '{ulid(7)}'")).all())
 
     with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
-        write_run(tmp_path / "runs", RunSpec(ulid(7), (Life(1, 2, NOW),)))
+        write_run(tmp_path / "runs", RunSpec(ulid(7), (AttemptSpec(1, 2, NOW),)))
         wait_until(is_in_the_record)
     assert "ingest" not in {thread.name for thread in threading.enumerate()}
     engine.dispose()
 
 
-def test_ingest_goes_on_after_a_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ingest_continues_after_a_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
     engine.connect().close()
     with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
@@ -51,13 +51,13 @@ def test_ingest_goes_on_after_a_failure(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("is_moved", [False, True], ids=["deleted", "replaced"])
-def test_deleted_or_replaced_database_file_is_left(tmp_path: Path, is_moved: bool) -> None:
+def test_deleted_or_replaced_database_file_is_reopened(tmp_path: Path, is_moved: bool) -> None:
     path = tmp_path / "record.db"
     other, engine = (create_engine_for(f"sqlite:///{file}") for file in (tmp_path / "other.db", path))
     for each in (other, engine):
         migrate(each)
     other.dispose()
-    write_run(tmp_path / "runs", RunSpec(ulid(7), (Life(1, 2, NOW),)))
+    write_run(tmp_path / "runs", RunSpec(ulid(7), (AttemptSpec(1, 2, NOW),)))
 
     def has_run(number: int) -> bool:
         with engine.connect() as connection:
@@ -69,14 +69,14 @@ def test_deleted_or_replaced_database_file_is_left(tmp_path: Path, is_moved: boo
             (tmp_path / name).unlink(missing_ok=True)
         if is_moved:
             (tmp_path / "other.db").rename(path)
-        write_run(tmp_path / "runs", RunSpec(ulid(8), (Life(1, 2, NOW),)))
+        write_run(tmp_path / "runs", RunSpec(ulid(8), (AttemptSpec(1, 2, NOW),)))
         wait_until(lambda: path.exists() and runs_in(path) >= {ulid(7), ulid(8)})
         assert has_run(8), "pages read the new file too"
     engine.dispose()
 
 
 def runs_in(path: Path) -> set[str]:
-    """Return the runs that a reader who comes anew finds in a database file; none while it is made."""
+    """Return the runs that a new connection finds in a database file; none while it is being created."""
     with closing(sqlite3.connect(path, timeout=30)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchall():
             return set()

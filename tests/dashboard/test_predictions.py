@@ -1,4 +1,4 @@
-"""The answers of an evaluation, browsed."""
+"""The page of predictions."""
 
 import json
 import re
@@ -10,15 +10,15 @@ from fastapi.testclient import TestClient
 
 from dashboard.routes.predictions import MAX_CONTEXT, passage
 from db.queries import PredictionRow
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import KILLED, MOST_BYTES, NOW, RUNNING, client_on, fill
 from tests.support.dashboard_lab import ANSWERS
 
 ADDRESS = f"/runs/{KILLED}/predictions"
-SPEC = RunSpec(ulid(1), (Life(1, 100, NOW - 900),), num_steps=100, answers=ANSWERS)
+SPEC = RunSpec(ulid(1), (AttemptSpec(1, 100, NOW - 900),), num_steps=100, answers=ANSWERS)
 
 
-def test_question_is_shown_with_span_gold_and_verdict(lab: TestClient) -> None:
+def test_question_is_shown_with_span_gold_and_result(lab: TestClient) -> None:
     page = lab.get(ADDRESS).text
     assert "9 of 27 questions right" in page
     first, second = re.findall(r"<article.*?</article>", page, re.DOTALL)[:2]
@@ -54,7 +54,7 @@ def test_every_evaluation_with_predictions_is_linked_and_can_be_chosen(lab: Test
     ("address", "status"),
     [("evaluation=9-9", 404), ("evaluation=x", 422), ("filter=some", 422), ("page=0", 422), ("text=" + "x" * 201, 422)],
 )
-def test_address_that_names_nothing_is_refused(lab: TestClient, address: str, status: int) -> None:
+def test_invalid_address_is_refused(lab: TestClient, address: str, status: int) -> None:
     assert lab.get(f"{ADDRESS}?{address}").status_code == status
 
 
@@ -75,7 +75,7 @@ def file_of(home: Path) -> Path:
     return home / "runs" / SPEC.run_id / "predictions" / "attempt-0001-step-00000100-dev.jsonl"
 
 
-def test_absent_file_is_said(home: Path) -> None:
+def test_missing_file_is_reported(home: Path) -> None:
     file_of(home).unlink()
     with client_on(home) as client:
         answer = client.get(f"/runs/{SPEC.run_id}/predictions")
@@ -93,7 +93,7 @@ def test_damaged_lines_are_counted(home: Path) -> None:
     assert "9 of 27 questions right" in page
 
 
-def test_path_out_of_the_run_is_not_read(tmp_path: Path) -> None:
+def test_path_outside_the_run_is_not_read(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", SPEC)
     (tmp_path / "secret").write_text(json.dumps(ANSWERS[0]))
     journal = tmp_path / "runs" / SPEC.run_id / "journal" / "attempt-0001-node-00000.jsonl"

@@ -1,4 +1,4 @@
-"""/profiler, and the traces of one run."""
+"""The page /profiler and the traces of one run."""
 
 import gzip
 import re
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
 from tests.support.dashboard_traces import gpu_profile
 
 ON_GPU, ON_CPU = ulid(13), ulid(101)
-PLAIN = RunSpec(ulid(1), (Life(1, 60, NOW - 900),), num_steps=60, profile=gpu_profile(1))
+PLAIN = RunSpec(ulid(1), (AttemptSpec(1, 60, NOW - 900),), num_steps=60, profile=gpu_profile(1))
 
 
 def row_of(page: str, run_id: str) -> str:
@@ -22,7 +22,7 @@ def row_of(page: str, run_id: str) -> str:
 
 
 def numbers_of(row: str) -> list[str]:
-    """Return the numbers of a row of /profiler behind the rank."""
+    """Return the numbers of a row of /profiler after the rank."""
     return re.findall(r'class="number">([\d.]+)</td>', row)[1:]
 
 
@@ -42,7 +42,7 @@ def test_profiler_compares_shares_over_runs_and_hardware(lab: TestClient) -> Non
     assert {trace["name"] for trace in figure["data"]} >= {"compute", "exposed communication", "host in operators"}
 
 
-def test_cpu_trace_has_no_device_figures_and_says_so(lab: TestClient) -> None:
+def test_cpu_trace_has_no_device_values_and_says_so(lab: TestClient) -> None:
     row = row_of(lab.get("/profiler").text, ON_CPU)
     assert "this trace has no device events" in row
     assert numbers_of(row) == ["40.0"]
@@ -61,7 +61,7 @@ def test_profiler_filters_by_hardware(lab: TestClient) -> None:
     assert "No trace matches" in lab.get("/profiler?page=9").text
 
 
-def test_profile_shows_figures_categories_operators_and_kernels(lab: TestClient) -> None:
+def test_profile_shows_shares_categories_operators_and_kernels(lab: TestClient) -> None:
     page = lab.get(f"/runs/{ON_GPU}/profile").text
     assert "rank 0 of 4 (nccl)" in page
     for text in (
@@ -88,7 +88,7 @@ def test_trace_that_is_not_there_is_not_found(lab: TestClient, address: str) -> 
         assert lab.get(f"{path}?{address}").status_code == 404
 
 
-def test_files_are_handed_out_as_attachments(lab: TestClient) -> None:
+def test_files_are_downloads(lab: TestClient) -> None:
     page = lab.get(f"/runs/{KILLED}/profile").text
     trace, table = (address.replace("&amp;", "&") for address in re.findall(r'href="([^"]+)" download', page))
     answer = lab.get(trace)
@@ -101,7 +101,7 @@ def test_files_are_handed_out_as_attachments(lab: TestClient) -> None:
     assert lab.get(f"/runs/{KILLED}/profile/journal").status_code == 404
 
 
-def test_trace_outside_of_the_run_is_never_handed_out(tmp_path: Path) -> None:
+def test_trace_outside_the_run_cannot_be_downloaded(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", PLAIN)
     (tmp_path / "secret.json").write_text("secret")
     (tmp_path / "secret-table.txt").write_text("secret")
@@ -120,7 +120,9 @@ def test_trace_outside_of_the_run_is_never_handed_out(tmp_path: Path) -> None:
 
 
 def test_every_trace_of_a_run_can_be_chosen(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", replace(PLAIN, lives=(Life(1, 20, NOW - 900, None), Life(1, 60, NOW - 800))))
+    write_run(
+        tmp_path / "runs", replace(PLAIN, attempts=(AttemptSpec(1, 20, NOW - 900, None), AttemptSpec(1, 60, NOW - 800)))
+    )
     first = tmp_path / "runs" / PLAIN.run_id / "journal" / "attempt-0001-node-00000.jsonl"
     num_lines = len(first.read_text().splitlines())
     line = f'{{"n": {num_lines + 1}, "t": {NOW}, "kind": "profile", "step": 20, "rank": 0, "summary": {{}}}}\n'

@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 
 from dashboard.text.config_groups import OTHER, group_config
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
 
 
@@ -20,16 +20,16 @@ def test_run_shows_every_attempt_of_a_killed_run(lab: TestClient) -> None:
     assert re.search(r'<td class="number">130</td>\s*<td class="number">30</td>', attempts)
 
 
-def test_run_shows_configuration_environment_and_what_it_left(lab: TestClient) -> None:
+def test_run_shows_configuration_environment_checkpoints_and_events(lab: TestClient) -> None:
     page = lab.get(f"/runs/{KILLED}").text
     for part in ("learning_<wbr>rate", "4e-05", "node01", "128 GiB", "580.95.05", "4f2c9d1e8b7a", "2.13.0"):
         assert part in page
     assert "checkpoints/step-00000200" in page
-    assert "went on from step 160" in page
+    assert "resumed from step 160" in page
     assert "80.87" in page or re.search(r"<dt>Exact match</dt><dd>\d\d\.\d\d", page)
 
 
-def test_attempt_of_another_size_is_an_environment_of_its_own(lab: TestClient) -> None:
+def test_attempt_of_another_size_has_its_own_environment(lab: TestClient) -> None:
     page = lab.get(f"/runs/{KILLED}").text
     assert re.findall(r"<summary>(Attempt.*)</summary>", page) == ["Attempt 1", "Attempt 2", "Attempt 3"]
 
@@ -59,8 +59,8 @@ def test_reported_run_shows_only_what_is_known(lab: TestClient) -> None:
     assert re.search(r'<td class="number">\u2013</td>\s*<td class="number">\u2013</td>', unknown)
 
 
-def test_run_whose_directory_is_elsewhere_says_so(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", RunSpec(ulid(1), (Life(1, 5, NOW - 900),)))
+def test_run_without_its_directory_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", RunSpec(ulid(1), (AttemptSpec(1, 5, NOW - 900),)))
     fill(tmp_path)
     with client_on(tmp_path) as client:
         assert "is not in this dashboard" not in client.get(f"/runs/{ulid(1)}").text
@@ -87,7 +87,7 @@ def test_steps_section_shows_what_is_recorded(lab: TestClient, tmp_path: Path) -
 
 
 def test_phases_are_summed_over_attempts(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", RunSpec(ulid(1), (Life(1, 5, NOW - 900, None), Life(1, 5, NOW - 800))))
+    write_run(tmp_path / "runs", RunSpec(ulid(1), (AttemptSpec(1, 5, NOW - 900, None), AttemptSpec(1, 5, NOW - 800))))
     for path in (tmp_path / "runs" / ulid(1) / "journal").iterdir():
         path.write_text(
             path.read_text().replace('"setup_time_s": 8.0', '"setup_time_s": 8.0, "phases": {"import": 2.5}')
@@ -101,7 +101,7 @@ def test_phases_are_summed_over_attempts(tmp_path: Path) -> None:
 
 def write_plain_journal(home: Path) -> str:
     """Write a run whose journal has none of the values that may be left out; return its id."""
-    write_run(home / "runs", RunSpec(ulid(1), (Life(1, 40, NOW - 900),), device_type="cpu", device_name="Xeon"))
+    write_run(home / "runs", RunSpec(ulid(1), (AttemptSpec(1, 40, NOW - 900),), device_type="cpu", device_name="Xeon"))
     path = home / "runs" / ulid(1) / "journal" / "attempt-0001-node-00000.jsonl"
     optional = {"max_rank_tokens", "mean_rank_tokens", "peak_reserved_bytes"}
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -123,8 +123,8 @@ def test_every_setting_is_shown_once() -> None:
 
 
 def test_page_of_a_run_that_was_killed_hundreds_of_times_stays_small(tmp_path: Path) -> None:
-    lives = tuple(Life(1 + number, 4 + number, NOW - 9_000 + 20 * number, None) for number in range(150))
-    write_run(tmp_path / "runs", RunSpec(ulid(1), lives))
+    attempts = tuple(AttemptSpec(1 + number, 4 + number, NOW - 9_000 + 20 * number, None) for number in range(150))
+    write_run(tmp_path / "runs", RunSpec(ulid(1), attempts))
     fill(tmp_path)
     with client_on(tmp_path) as client:
         answer = client.get(f"/runs/{ulid(1)}")
@@ -134,7 +134,7 @@ def test_page_of_a_run_that_was_killed_hundreds_of_times_stays_small(tmp_path: P
 
 
 def test_changed_software_starts_an_environment(tmp_path: Path) -> None:
-    spec = RunSpec(ulid(1), (Life(1, 5, NOW - 900, None), Life(1, 5, NOW - 800)))
+    spec = RunSpec(ulid(1), (AttemptSpec(1, 5, NOW - 900, None), AttemptSpec(1, 5, NOW - 800)))
     write_run(tmp_path / "runs", spec)
     second = tmp_path / "runs" / ulid(1) / "journal" / "attempt-0002-node-00000.jsonl"
     second.write_text(second.read_text().replace("2.13.0", "2.14.0"))

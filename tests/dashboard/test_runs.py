@@ -5,16 +5,16 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import NOW, client_on, fill
 
 
-def test_root_leads_to_the_runs(lab: TestClient) -> None:
+def test_root_redirects_to_the_runs(lab: TestClient) -> None:
     answer = lab.get("/", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (307, "/runs")
 
 
-def test_runs_show_status_figures_and_hardware(lab: TestClient) -> None:
+def test_runs_show_status_scores_and_hardware(lab: TestClient) -> None:
     page = lab.get("/runs").text
     assert "40 runs" in page
     row = page[page.index("preempted twice") - 400 : page.index("preempted twice") + 1500]
@@ -39,7 +39,7 @@ def test_reported_rows_are_explained_and_can_be_hidden(lab: TestClient) -> None:
     assert "results that earlier projects" not in measured
 
 
-def test_headings_turn_the_order_over(lab: TestClient) -> None:
+def test_headings_reverse_the_order(lab: TestClient) -> None:
     page = lab.get("/runs?sort=f1&status=finished").text
     assert re.search(r'aria-sort="descending"><a href="/runs\?status=finished&amp;sort=f1&amp;direction=asc">F1', page)
     assert 'href="/runs?status=finished&amp;sort=name&amp;direction=asc"' in page
@@ -47,7 +47,7 @@ def test_headings_turn_the_order_over(lab: TestClient) -> None:
 
 def test_long_tables_have_pages(lab: TestClient, tmp_path: Path) -> None:
     for number in range(60):
-        write_run(tmp_path / "runs", RunSpec(ulid(number), (Life(1, 2, NOW - 9_000 + number),)))
+        write_run(tmp_path / "runs", RunSpec(ulid(number), (AttemptSpec(1, 2, NOW - 9_000 + number),)))
     fill(tmp_path)
     with client_on(tmp_path) as client:
         first, second = client.get("/runs").text, client.get("/runs?page=2").text
@@ -58,13 +58,13 @@ def test_long_tables_have_pages(lab: TestClient, tmp_path: Path) -> None:
     assert "There is no page 9" in beyond
 
 
-def test_no_match_offers_the_way_back(lab: TestClient) -> None:
+def test_no_match_links_to_all_runs(lab: TestClient) -> None:
     page = lab.get("/runs?text=nothing+like+it").text
     assert "No run matches" in page
     assert "show all 40 runs" in page
 
 
-def test_newcomer_is_told_what_to_type(tmp_path: Path) -> None:
+def test_empty_record_shows_the_command_of_a_first_run(tmp_path: Path) -> None:
     fill(tmp_path)
     with client_on(tmp_path) as client:
         for path in ("/runs", "/speedup"):

@@ -1,4 +1,4 @@
-"""Login, the token's file, the Host check, and the headers of every answer."""
+"""Login, token file, allowed host names, and security headers."""
 
 import base64
 import hashlib
@@ -36,7 +36,7 @@ def token(visitor: TestClient, settings: Settings) -> str:
     return settings.token_file.read_text().strip()
 
 
-def test_visitor_without_token_is_told_how_to_get_in(visitor: TestClient) -> None:
+def test_visitor_without_token_sees_how_to_log_in(visitor: TestClient) -> None:
     answer = visitor.get("/runs")
     assert answer.status_code == 401
     assert "the link that the dashboard printed" in answer.text
@@ -49,7 +49,7 @@ def test_api_refuses_in_json(visitor: TestClient) -> None:
     assert "bearer token" in answer.json()["detail"]
 
 
-def test_link_sets_a_cookie_and_takes_the_token_out_of_the_address(visitor: TestClient, token: str) -> None:
+def test_link_sets_a_cookie_and_removes_the_token_from_the_address(visitor: TestClient, token: str) -> None:
     answer = visitor.get("/runs", params={"status": "lost & found", "token": token})
     assert answer.status_code == 303
     assert answer.headers["location"] == "/runs?status=lost+%26+found"
@@ -60,7 +60,7 @@ def test_link_sets_a_cookie_and_takes_the_token_out_of_the_address(visitor: Test
     assert visitor.get("/runs").status_code == 200
 
 
-def test_wrong_token_is_named_as_such(visitor: TestClient) -> None:
+def test_wrong_token_is_reported(visitor: TestClient) -> None:
     answer = visitor.get("/runs", params={"token": "guess"})
     assert answer.status_code == 401
     assert "not valid for this dashboard" in answer.text
@@ -68,7 +68,7 @@ def test_wrong_token_is_named_as_such(visitor: TestClient) -> None:
 
 
 @pytest.mark.parametrize("path", ["//example.org/x", "/\\example.org", "///example.org"])
-def test_login_never_leads_to_another_host(visitor: TestClient, token: str, path: str) -> None:
+def test_login_never_redirects_to_another_host(visitor: TestClient, token: str, path: str) -> None:
     answer = visitor.get(f"http://localhost{path}", params={"token": token})
     assert answer.status_code == 303
     location = answer.headers["location"]
@@ -108,7 +108,7 @@ def test_login_can_be_turned_off(tmp_path: Path) -> None:
     "host",
     ["localhost", "localhost:8000", "LOCALHOST.", "127.0.0.1:80", "[::1]:8000", "10.1.2.3", "runs.example.org"],
 )
-def test_own_names_and_addresses_are_answered(visitor: TestClient, host: str) -> None:
+def test_own_names_and_addresses_are_allowed(visitor: TestClient, host: str) -> None:
     assert visitor.get("/healthz", headers={"Host": host}).status_code == 200
 
 
@@ -118,7 +118,7 @@ def test_foreign_names_are_refused(visitor: TestClient, host: str) -> None:
     assert (answer.status_code, "ELASTICQA_DASHBOARD_HOSTS" in answer.text) == (400, True)
 
 
-def test_machines_own_name_is_answered() -> None:
+def test_machines_own_name_is_allowed() -> None:
     assert AllowedHosts(()).is_allowed(os.uname().nodename)
 
 
@@ -138,7 +138,7 @@ def test_policy_allows_the_empty_style_sheet_alone() -> None:
     assert f"sha256-{digest}" == EMPTY_STYLE_SHEET
 
 
-def test_token_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
+def test_token_is_created_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "dashboard-token"
     token = load_token(path)
     assert len(token) >= 32
@@ -182,7 +182,7 @@ def test_token_behind_a_link_is_refused(tmp_path: Path) -> None:
         load_token(tmp_path / "dashboard-token")
 
 
-def test_token_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+def test_token_that_is_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dashboard-token").mkdir()
     with pytest.raises(TokenError, match="is not a regular file"):
         load_token(tmp_path / "dashboard-token")
@@ -248,6 +248,6 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
         ("ELASTICQA_DASHBOARD_INGEST_INTERVAL_S", "nan"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(tmp_path: Path, name: str, value: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"{name}={value!r}"):
         Settings.from_environ({"ELASTICQA_HOME": str(tmp_path), name: value})

@@ -1,4 +1,4 @@
-"""/throughput: utilization, percentiles, filters."""
+"""The page /throughput: utilization, percentiles, filters."""
 
 import re
 from dataclasses import replace
@@ -11,10 +11,12 @@ from sqlalchemy.orm import Session
 from dashboard.routes.throughput import throughput_row
 from db import queries
 from db.engine import create_engine_for
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import NOW, client_on, fill
 
-A100 = RunSpec(ulid(1), (Life(1, 100, NOW - 900),), world_size=2, num_steps=100, device_name="NVIDIA A100-PCIE-40GB")
+A100 = RunSpec(
+    ulid(1), (AttemptSpec(1, 100, NOW - 900),), world_size=2, num_steps=100, device_name="NVIDIA A100-PCIE-40GB"
+)
 
 
 def rows(page: str) -> list[str]:
@@ -22,7 +24,7 @@ def rows(page: str) -> list[str]:
 
 
 def cells_of(row: str) -> list[str]:
-    """Return the numbers of a row behind the number of runs: rates, utilization, steps."""
+    """Return the numbers of a row after the number of runs: rates, utilization, steps."""
     cells: list[str] = re.findall(r'<td class="number(?: nowrap)?">(.*?)</td>', row)
     return [re.sub(r"<.*?>", "", cell) for cell in cells][1:]
 
@@ -70,7 +72,7 @@ def test_groups_are_filtered_by_hardware_and_strategy(lab: TestClient) -> None:
 
 def test_steps_of_the_newest_repeat_are_shown(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", replace(A100, step_time_s=0.5))
-    newer = replace(A100, run_id=ulid(2), lives=(Life(1, 100, NOW - 90),), step_time_s=0.1, seed=1)
+    newer = replace(A100, run_id=ulid(2), attempts=(AttemptSpec(1, 100, NOW - 90),), step_time_s=0.1, seed=1)
     write_run(tmp_path / "runs", newer)
     fill(tmp_path)
     with client_on(tmp_path) as client:

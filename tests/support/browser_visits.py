@@ -1,4 +1,4 @@
-"""A visit to the dashboard in a browser, and what every page is checked for."""
+"""A browser tab on the dashboard, and the checks for every page."""
 
 import os
 from dataclasses import dataclass, field
@@ -22,29 +22,29 @@ class Server:
 
 @dataclass
 class Visit:
-    """A page with everything that it complained about or asked for."""
+    """A browser tab, with the errors that it reported and the addresses that it requested."""
 
     page: Page
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
 
-    def hear(self, said: ConsoleMessage) -> None:
-        """Remember a complaint of the console."""
-        if said.type in {"error", "warning"}:
-            self.complaints.append(said.text)
+    def on_console(self, message: ConsoleMessage) -> None:
+        """Keep errors and warnings of the console."""
+        if message.type in {"error", "warning"}:
+            self.errors.append(message.text)
 
     def open(self, address: str) -> None:
-        """Load an address and wait until every chart in sight is drawn."""
+        """Load an address and wait until the visible charts are drawn."""
         self.page.goto(address)
         self.page.wait_for_load_state("networkidle")
 
-    def follow(self, way: Locator) -> None:
-        """Click on what leads to another page, and wait until that is there."""
+    def follow(self, link: Locator) -> None:
+        """Click on a link or button and wait until the next page is loaded."""
         with self.page.expect_navigation():
-            way.click()
+            link.click()
 
 
-def show_all(visit: Visit) -> None:
+def draw_all_charts(visit: Visit) -> None:
     """Scroll through the page until every chart is drawn."""
     charts = visit.page.locator("[data-figure]")
     for index in range(charts.count()):
@@ -52,20 +52,20 @@ def show_all(visit: Visit) -> None:
         charts.nth(index).locator("svg.main-svg").first.wait_for()
 
 
-def picture(visit: Visit, name: str, height: int) -> None:
-    """Keep a picture of the page for the documentation, when asked to."""
+def screenshot(visit: Visit, name: str, height: int) -> None:
+    """Write a screenshot to docs/images if ELASTICQA_WRITE_SCREENSHOTS is 1."""
     if os.environ.get("ELASTICQA_WRITE_SCREENSHOTS") != "1":
         return
     IMAGES.mkdir(parents=True, exist_ok=True)
     visit.page.evaluate("window.scrollTo(0, 0)")
     visit.page.mouse.move(0, 0)
     visit.page.set_viewport_size({"width": 1400, "height": height})
-    # The charts follow the new size with a delay of their own.
+    # Charts adapt to the new size with a delay.
     visit.page.wait_for_timeout(500)
     visit.page.screenshot(path=IMAGES / name)
 
 
 def check(visit: Visit, server: Server) -> None:
-    """Fail on anything that the page complained about or asked of others."""
-    assert visit.complaints == []
+    """Assert that there were no errors and no requests to other hosts."""
+    assert visit.errors == []
     assert [url for url in visit.addresses if not url.startswith((server.address, "data:", "blob:"))] == []

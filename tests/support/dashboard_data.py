@@ -1,4 +1,4 @@
-"""Runs as their journals would tell them, for tests and pictures of the pages."""
+"""Run directories with journals, written for tests and screenshots of the pages."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ import numpy as np
 from tests.support.dashboard_lines import Lines
 from tests.support.dashboard_spec import (
     STEPS_PER_EVALUATION,
-    Life,
+    AttemptSpec,
     RunSpec,
     config_of,
     hosts_of,
@@ -19,27 +19,29 @@ from tests.support.dashboard_spec import (
 )
 from tests.support.dashboard_steps import sample_of, write_steps
 
-__all__ = ["Life", "Lines", "RunSpec", "ulid", "write_run"]
+__all__ = ["AttemptSpec", "Lines", "RunSpec", "ulid", "write_run"]
 
 
 def write_run(runs_dir: Path, spec: RunSpec) -> None:
     """Write a run directory with the journals of all its attempts."""
     run_dir = runs_dir / spec.run_id
     generator = np.random.default_rng(spec.seed)
-    for number, life in enumerate(spec.lives, start=1):
-        size, nodes = life.world_size or spec.world_size, life.num_nodes or spec.num_nodes
-        _write_attempt(run_dir, replace(spec, world_size=size, num_nodes=nodes), number, life, generator)
+    for number, attempt in enumerate(spec.attempts, start=1):
+        size, nodes = attempt.world_size or spec.world_size, attempt.num_nodes or spec.num_nodes
+        _write_attempt(run_dir, replace(spec, world_size=size, num_nodes=nodes), number, attempt, generator)
     if spec.tags:
         notes = Lines(run_dir / "annotations.jsonl")
         for tag in spec.tags:
-            notes.add(spec.lives[0].started_at, "tag", value=tag)
+            notes.add(spec.attempts[0].started_at, "tag", value=tag)
         notes.save()
 
 
-def _write_attempt(run_dir: Path, spec: RunSpec, number: int, life: Life, generator: np.random.Generator) -> None:
+def _write_attempt(
+    run_dir: Path, spec: RunSpec, number: int, attempt: AttemptSpec, generator: np.random.Generator
+) -> None:
     hosts = hosts_of(spec)
     lines = Lines(run_dir / "journal" / f"attempt-{number:04d}-node-00000.jsonl")
-    start = life.started_at
+    start = attempt.started_at
     lines.add(
         start,
         "attempt",
@@ -73,29 +75,29 @@ def _write_attempt(run_dir: Path, spec: RunSpec, number: int, life: Life, genera
         },
         num_steps=spec.num_steps,
         steps_per_epoch=spec.num_steps // 2,
-        start_step=life.first_step - 1,
-        resumed_from=f"checkpoints/step-{life.first_step - 1:08d}" if life.first_step > 1 else None,
+        start_step=attempt.first_step - 1,
+        resumed_from=f"checkpoints/step-{attempt.first_step - 1:08d}" if attempt.first_step > 1 else None,
         precision="bf16" if spec.device_type == "cuda" else "fp32",
         attention="packed",
         setup_time_s=8.0,
     )
-    if life.first_step > 1:
-        message = f"went on from step {life.first_step - 1}"
-        lines.add(start + 8.0, "event", name="resume", message=message, data={"step": life.first_step - 1})
-    end = write_steps(lines, spec, number, life, generator)
-    if spec.profile is not None and number == len(spec.lives):
+    if attempt.first_step > 1:
+        message = f"resumed from step {attempt.first_step - 1}"
+        lines.add(start + 8.0, "event", name="resume", message=message, data={"step": attempt.first_step - 1})
+    end = write_steps(lines, spec, number, attempt, generator)
+    if spec.profile is not None and number == len(spec.attempts):
         _write_trace(run_dir, lines, spec, number, end)
     if spec.answers:
-        _write_answers(run_dir, spec, number, life)
-    _write_end(lines, life, start, end)
+        _write_answers(run_dir, spec, number, attempt)
+    _write_end(lines, attempt, start, end)
     lines.save()
     for node in range(1, spec.num_nodes):
-        _write_other_node(run_dir, spec, number, life, node, end)
+        _write_other_node(run_dir, spec, number, attempt, node, end)
 
 
-def _write_answers(run_dir: Path, spec: RunSpec, number: int, life: Life) -> None:
+def _write_answers(run_dir: Path, spec: RunSpec, number: int, attempt: AttemptSpec) -> None:
     content = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in spec.answers)
-    for step in range(life.first_step, life.last_step + 1):
+    for step in range(attempt.first_step, attempt.last_step + 1):
         if step % STEPS_PER_EVALUATION == 0:
             path = run_dir / predictions_path(number, step)
             path.parent.mkdir(exist_ok=True)
@@ -104,23 +106,23 @@ def _write_answers(run_dir: Path, spec: RunSpec, number: int, life: Life) -> Non
 
 def _write_trace(run_dir: Path, lines: Lines, spec: RunSpec, number: int, t: float) -> None:
     trace = f"traces/attempt-{number:04d}-rank-00000.json.gz"
-    lines.add(t, "profile", step=spec.lives[-1].last_step, rank=0, summary=spec.profile, trace=trace)
+    lines.add(t, "profile", step=spec.attempts[-1].last_step, rank=0, summary=spec.profile, trace=trace)
     (run_dir / "traces").mkdir()
     (run_dir / trace).write_bytes(gzip.compress(b'{"traceEvents": []}'))
     (run_dir / trace.replace(".json.gz", "-table.txt")).write_text("Name  Self CPU\n", encoding="utf-8")
 
 
-def _write_end(lines: Lines, life: Life, start: float, end: float) -> None:
-    if life.status is None:
+def _write_end(lines: Lines, attempt: AttemptSpec, start: float, end: float) -> None:
+    if attempt.status is None:
         return
-    if life.status == "preempted":
+    if attempt.status == "preempted":
         lines.add(end, "event", name="signal", message="SIGUSR1: time limit near", data={"signal": "SIGUSR1"})
     lines.add(
         end + 0.5,
         "end",
-        status=life.status,
-        reason=life.reason,
-        step=life.last_step,
+        status=attempt.status,
+        reason=attempt.reason,
+        step=attempt.last_step,
         samples_seen=None,
         wall_clock_s=end + 0.5 - start,
         train_time_s=end - start - 9.0,
@@ -129,12 +131,12 @@ def _write_end(lines: Lines, life: Life, start: float, end: float) -> None:
     )
 
 
-def _write_other_node(run_dir: Path, spec: RunSpec, number: int, life: Life, node: int, end: float) -> None:
+def _write_other_node(run_dir: Path, spec: RunSpec, number: int, attempt: AttemptSpec, node: int, end: float) -> None:
     lines = Lines(run_dir / "journal" / f"attempt-{number:04d}-node-{node:05d}.jsonl")
     head = {"schema_version": 1, "run_id": spec.run_id, "attempt": number, "node_rank": node}
     facts = {"world_size": spec.world_size, "num_nodes": spec.num_nodes, "host": hosts_of(spec)[node]}
-    lines.add(life.started_at, "attempt", **head, provenance=spec.provenance, config=config_of(spec), **facts)
+    lines.add(attempt.started_at, "attempt", **head, provenance=spec.provenance, config=config_of(spec), **facts)
     generator = np.random.default_rng(node)
-    for t in np.arange(life.started_at + 8.0, end, 0.25):
+    for t in np.arange(attempt.started_at + 8.0, end, 0.25):
         lines.add(float(t), "system", **sample_of(node, spec, generator))
     lines.save()

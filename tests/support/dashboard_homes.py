@@ -1,4 +1,4 @@
-"""Home directories with runs, and a dashboard over each."""
+"""A dashboard on a home directory, and the runs that several tests look at."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def client_on(home: Path) -> TestClient:
 
 
 def fill(home: Path) -> None:
-    """Ingest what lies in a home directory before the dashboard is started."""
+    """Ingest the runs of a home directory before the dashboard starts."""
     engine = create_engine_for(f"sqlite:///{home / 'record.db'}")
     migrate(engine)
     ingest(engine, home / "runs")

@@ -1,10 +1,10 @@
-"""The record of a small group: repeats at several sizes, and runs that did not go well."""
+"""The runs of a small research group: repeats at several sizes, and killed, failed and running runs."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_traces import CPU_PROFILE, gpu_profile
 
 _CONTEXT = (
@@ -42,11 +42,11 @@ ANSWERS = tuple(
 
 
 def write_lab(runs_dir: Path, now: float) -> None:
-    """Write what a small group's record looks like: repeats at several sizes, and runs that did not go well.
+    """Write 32 runs: repeats at several sizes, and killed, failed and running runs.
 
     Args:
-        runs_dir: gets a directory a run.
-        now: Unix seconds; the runs lie in the hours before it.
+        runs_dir: gets one directory per run.
+        now: Unix seconds; the runs are in the hours before it.
     """
     sizes = (
         ("none", 1, 1, 24, 0.0200),
@@ -64,7 +64,7 @@ def write_lab(runs_dir: Path, now: float) -> None:
                 runs_dir,
                 RunSpec(
                     run_id=ulid(number),
-                    lives=(Life(1, 200, now - 90_000 + 900 * number),),
+                    attempts=(AttemptSpec(1, 200, now - 90_000 + 900 * number),),
                     world_size=world_size,
                     num_nodes=num_nodes,
                     parallel=parallel,
@@ -81,10 +81,10 @@ def write_lab(runs_dir: Path, now: float) -> None:
         RunSpec(
             run_id=ulid(100),
             name="preempted twice, then done",
-            lives=(
-                Life(1, 130, now - 40_000, None),
-                Life(101, 160, now - 39_800, "preempted", "SIGUSR1: time limit near", world_size=2, num_nodes=1),
-                Life(161, 200, now - 39_600),
+            attempts=(
+                AttemptSpec(1, 130, now - 40_000, None),
+                AttemptSpec(101, 160, now - 39_800, "preempted", "SIGUSR1: time limit near", world_size=2, num_nodes=1),
+                AttemptSpec(161, 200, now - 39_600),
             ),
             world_size=4,
             num_nodes=2,
@@ -96,7 +96,7 @@ def write_lab(runs_dir: Path, now: float) -> None:
     )
     on_cpu = RunSpec(
         ulid(101),
-        (Life(1, 60, now - 3_000),),
+        (AttemptSpec(1, 60, now - 3_000),),
         device_type="cpu",
         device_name="Intel(R) Xeon(R) Platinum 8480+",
         recipe="demo",
@@ -105,17 +105,17 @@ def write_lab(runs_dir: Path, now: float) -> None:
         profile=CPU_PROFILE,
     )
     write_run(runs_dir, on_cpu)
-    silent = (Life(1, 40, now - 7_000, None),)
-    write_run(runs_dir, replace(on_cpu, run_id=ulid(103), lives=silent, name="lost overnight"))
+    silent = (AttemptSpec(1, 40, now - 7_000, None),)
+    write_run(runs_dir, replace(on_cpu, run_id=ulid(103), attempts=silent, name="lost overnight"))
     write_run(
         runs_dir,
         RunSpec(
             ulid(102),
-            (Life(1, 12, now - 2_000, "failed", "OutOfMemoryError: CUDA out of memory"),),
+            (AttemptSpec(1, 12, now - 2_000, "failed", "OutOfMemoryError: CUDA out of memory"),),
             name="BERT-large without checkpointing",
             world_size=2,
             step_time_s=0.5,
         ),
     )
-    running = RunSpec(ulid(104), (Life(1, 120, now - 40, None),), name="learning rate 5e-5", step_time_s=0.2)
+    running = RunSpec(ulid(104), (AttemptSpec(1, 120, now - 40, None),), name="learning rate 5e-5", step_time_s=0.2)
     write_run(runs_dir, running)

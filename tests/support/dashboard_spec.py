@@ -1,4 +1,4 @@
-"""What a run of the tests is like, and the facts that follow from it."""
+"""Specification of a run to write, and its config, hosts and file names."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,26 +8,26 @@ STEPS_PER_EVALUATION = 50
 
 
 @dataclass(frozen=True)
-class Life:
-    """One attempt: the steps it took and how it ended."""
+class AttemptSpec:
+    """One attempt: its steps and how it ended."""
 
     first_step: int
     last_step: int
     started_at: float
     status: str | None = "finished"
-    """None: it went silent."""
+    """None: the attempt was killed, its journal has no end."""
     reason: str = "all steps done"
     world_size: int | None = None
-    """None: the run's, as for the nodes."""
+    """None: that of the run; the same for the nodes."""
     num_nodes: int | None = None
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run to be written."""
+    """A run to write."""
 
     run_id: str
-    lives: tuple[Life, ...]
+    attempts: tuple[AttemptSpec, ...]
     world_size: int = 1
     num_nodes: int = 1
     parallel: str = "ddp"
@@ -50,7 +50,7 @@ class RunSpec:
 
 
 def ulid(number: int) -> str:
-    """Return a valid ULID whose time stamp is fixed and whose tail tells the number."""
+    """Return a valid ULID with a fixed time stamp and the number in its last characters."""
     digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
     tail = ""
     for _ in range(16):
@@ -60,7 +60,7 @@ def ulid(number: int) -> str:
 
 
 def hosts_of(spec: RunSpec) -> list[dict[str, Any]]:
-    """Return what the journal says of each node."""
+    """Return the facts of each node in the journal."""
     is_gpu = spec.device_type == "cuda"
     return [
         {
@@ -106,5 +106,5 @@ def config_of(spec: RunSpec) -> dict[str, Any]:
 
 
 def predictions_path(number: int, step: int) -> str:
-    """Return where the predictions of an evaluation lie in the run directory."""
+    """Return the path of the predictions of an evaluation in the run directory."""
     return f"predictions/attempt-{number:04d}-step-{step:08d}-dev.jsonl"

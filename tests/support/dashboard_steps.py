@@ -1,4 +1,4 @@
-"""What the steps of an attempt look like in its journal: losses, samples, evaluations, checkpoints."""
+"""Journal lines of the steps of an attempt: losses, system samples, evaluations, checkpoints."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 
 from tests.support.dashboard_lines import Lines
-from tests.support.dashboard_spec import MAX_LENGTH, STEPS_PER_EVALUATION, Life, RunSpec, predictions_path
+from tests.support.dashboard_spec import MAX_LENGTH, STEPS_PER_EVALUATION, AttemptSpec, RunSpec, predictions_path
 
 MEAN_TOKENS = 170.75
 
 
-def write_steps(lines: Lines, spec: RunSpec, number: int, life: Life, generator: np.random.Generator) -> float:
-    t = life.started_at + 8.0
+def write_steps(
+    lines: Lines, spec: RunSpec, number: int, attempt: AttemptSpec, generator: np.random.Generator
+) -> float:
+    t = attempt.started_at + 8.0
     next_sample = t
-    for step, fields in _steps(spec, life, generator):
+    for step, fields in _steps(spec, attempt, generator):
         t += fields["step_time_s"]
         lines.add(t, "step", step=step, **fields)
         while next_sample <= t:
@@ -39,11 +41,11 @@ def write_steps(lines: Lines, spec: RunSpec, number: int, life: Life, generator:
     return t
 
 
-def _steps(spec: RunSpec, life: Life, generator: np.random.Generator) -> Iterator[tuple[int, dict[str, Any]]]:
+def _steps(spec: RunSpec, attempt: AttemptSpec, generator: np.random.Generator) -> Iterator[tuple[int, dict[str, Any]]]:
     warmup = spec.num_steps * 0.1
-    for step in range(life.first_step, life.last_step + 1):
-        is_warmup = step < life.first_step + 5
-        slow = 40.0 if step == life.first_step else 4.0 if is_warmup else 1.0
+    for step in range(attempt.first_step, attempt.last_step + 1):
+        is_warmup = step < attempt.first_step + 5
+        slow = 40.0 if step == attempt.first_step else 4.0 if is_warmup else 1.0
         noise = float(generator.gamma(40.0, 1 / 40.0))
         tokens = round(MEAN_TOKENS * spec.global_batch_size * noise)
         yield (

@@ -1,4 +1,4 @@
-"""Summaries of profiler traces as a journal has them, for tests and pictures of the pages."""
+"""Summaries of profiler traces for the journals of `dashboard_data`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ SPAN_US = 200_000.0
 
 
 def _device(device: int, *, computing: float, communicating: float) -> dict[str, Any]:
-    """Return a device that computes and communicates for these shares of the span, half of the latter exposed."""
+    """Return a device with these shares of the trace's time; half of the communication is exposed."""
     busy = computing + communicating / 2 + 0.02
     return {
         "device": device,
@@ -73,7 +73,7 @@ CPU_PROFILE = _common()
 
 
 def gpu_profile(world_size: int) -> dict[str, Any]:
-    """Return the summary of one rank's trace; the more ranks, the more communication."""
+    """Return the summary of one rank's trace; more ranks communicate more."""
     summary = _common()
     share = 0.05 * (world_size - 1)
     kernels = [
@@ -95,7 +95,7 @@ def gpu_profile(world_size: int) -> dict[str, Any]:
 
 
 def hostile_profile(text: str) -> dict[str, Any]:
-    """Return a summary whose every free text is this one."""
+    """Return a summary with this text in every field of free text."""
     summary = gpu_profile(1)
     for key in ("operators", "operator_categories", "kernels", "kernel_categories"):
         summary[key] = [{**row, "category": text} | ({"name": text} if "name" in row else {}) for row in summary[key]]

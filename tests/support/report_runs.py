@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.dashboard_data import Life, RunSpec, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 
 NOW = 1_795_000_000.0
 HOSTILE = (
@@ -12,10 +12,10 @@ HOSTILE = (
 
 
 def _spec(number: int, wall_clock_s: float, **changes: object) -> RunSpec:
-    life = Life(1, 20, NOW - 1e5 + number * 1e3)
+    attempt = AttemptSpec(1, 20, NOW - 1e5 + number * 1e3)
     settings = {
         "run_id": ulid(number),
-        "lives": (life,),
+        "attempts": (attempt,),
         "num_steps": 20,
         "seed": number,
         "step_time_s": wall_clock_s / 20,

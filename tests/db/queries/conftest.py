@@ -7,18 +7,9 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from tests.support.dashboard_data import write_run
 from tests.support.query_runs import KILLED, LOST, PLAIN, RUNNING
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
-    migrate(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from sqlalchemy.orm import Session
 
 from db import queries
 from db.ingest.update import ingest
-from tests.support.dashboard_data import Life, ulid, write_run
+from tests.support.dashboard_data import AttemptSpec, ulid, write_run
 from tests.support.query_runs import NOW, PLAIN, RUNNING
 
 
 def test_groups_join_repeats_and_part_provenances(engine: Engine, tmp_path: Path) -> None:
     for number, seed in ((1, 1), (2, 2), (3, 3)):
-        lives = (Life(1, 20, NOW - 1_000 * number),)
-        write_run(tmp_path / "runs", replace(PLAIN, run_id=ulid(number), lives=lives, num_steps=20, seed=seed))
-    imported = replace(PLAIN, run_id=ulid(9), lives=(Life(1, 20, NOW),), num_steps=20, provenance="imported")
+        attempts = (AttemptSpec(1, 20, NOW - 1_000 * number),)
+        write_run(tmp_path / "runs", replace(PLAIN, run_id=ulid(number), attempts=attempts, num_steps=20, seed=seed))
+    imported = replace(PLAIN, run_id=ulid(9), attempts=(AttemptSpec(1, 20, NOW),), num_steps=20, provenance="imported")
     write_run(tmp_path / "runs", imported)
     ingest(engine, tmp_path / "runs")
     with Session(engine) as session:

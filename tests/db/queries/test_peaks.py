@@ -1,16 +1,8 @@
 """Peaks of devices, and utilization by hand."""
 
-import doctest
-
 import pytest
 
-from db.queries import mfu, peak_flops_per_s, peaks
-
-
-def test_docstrings_say_the_truth() -> None:
-    results = doctest.testmod(peaks)
-    assert results.attempted > 0
-    assert results.failed == 0
+from db.queries import mfu, peak_flops_per_s
 
 
 @pytest.mark.parametrize(

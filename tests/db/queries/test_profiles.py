@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from db import queries
 from db.ingest.update import ingest
-from tests.support.dashboard_data import Life, Lines, write_run
+from tests.support.dashboard_data import AttemptSpec, Lines, write_run
 from tests.support.dashboard_traces import CPU_PROFILE, gpu_profile
 from tests.support.query_runs import KILLED, NOW, PLAIN, RUNNING
 
@@ -69,9 +69,12 @@ def test_profiled_runs_are_filtered_and_paged(profiled: Session) -> None:
 
 
 def test_newer_attempt_with_a_trace_stands_for_the_run(engine: Engine, tmp_path: Path) -> None:
-    spec = replace(PLAIN, profile=CPU_PROFILE, lives=(Life(1, 10, NOW - 90, None),))
+    spec = replace(PLAIN, profile=CPU_PROFILE, attempts=(AttemptSpec(1, 10, NOW - 90, None),))
     write_run(tmp_path / "runs", spec)
-    write_run(tmp_path / "elsewhere", replace(spec, lives=(Life(1, 10, NOW - 90, None), Life(1, 20, NOW - 50))))
+    write_run(
+        tmp_path / "elsewhere",
+        replace(spec, attempts=(AttemptSpec(1, 10, NOW - 90, None), AttemptSpec(1, 20, NOW - 50))),
+    )
     name = "attempt-0002-node-00000.jsonl"
     second = tmp_path / "elsewhere" / spec.run_id / "journal" / name
     second.rename(tmp_path / "runs" / spec.run_id / "journal" / name)

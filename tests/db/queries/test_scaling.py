@@ -1,6 +1,5 @@
 """Amdahl's law from four or more world sizes."""
 
-import doctest
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db import queries
-from db.queries import scaling
 from db.queries.scaling import fit_amdahl, student_quantile
 from tests.support.query_runs import PLAIN, group
 
@@ -27,12 +25,6 @@ def groups(sizes: tuple[int, ...] = SIZES) -> list[queries.Group]:
         )
         for size in sizes
     ]
-
-
-def test_docstrings_say_the_truth() -> None:
-    results = doctest.testmod(scaling)
-    assert results.attempted > 0
-    assert results.failed == 0
 
 
 @pytest.mark.parametrize(("degrees", "t"), [(1, 12.706), (4, 2.776), (5, 2.571), (10, 2.228), (120, 1.980)])

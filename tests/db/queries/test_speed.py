@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from db import queries
 from db.ingest.step_summaries import MOST_STEPS
 from db.ingest.update import ingest
-from tests.support.dashboard_data import Life, write_run
+from tests.support.dashboard_data import AttemptSpec, write_run
 from tests.support.query_runs import NOW, PLAIN
 
 
@@ -36,7 +36,7 @@ def test_run_without_steps_tells_nothing(session: Session) -> None:
 
 def test_only_the_newest_steps_are_read(engine: Engine, tmp_path: Path) -> None:
     num_steps = MOST_STEPS + 200
-    write_run(tmp_path / "runs", replace(PLAIN, lives=(Life(1, num_steps, NOW - 900),), num_steps=num_steps))
+    write_run(tmp_path / "runs", replace(PLAIN, attempts=(AttemptSpec(1, num_steps, NOW - 900),), num_steps=num_steps))
     ingest(engine, tmp_path / "runs")
     with Session(engine) as session:
         speed = queries.step_speed_of(session, PLAIN.run_id)

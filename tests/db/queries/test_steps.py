@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from db import queries
 from db.ingest.update import ingest
-from tests.support.dashboard_data import Life, write_run
+from tests.support.dashboard_data import AttemptSpec, write_run
 from tests.support.query_runs import KILLED, NOW, PLAIN
 
 
@@ -24,8 +24,12 @@ def test_lineage_ends_where_a_newer_attempt_began(session: Session) -> None:
 
 
 def test_lineage_of_an_attempt_that_was_redone_whole(engine: Engine, tmp_path: Path) -> None:
-    lives = (Life(1, 20, NOW - 900, None), Life(11, 25, NOW - 800, None), Life(6, 30, NOW - 700))
-    write_run(tmp_path / "runs", replace(PLAIN, lives=lives))
+    attempts = (
+        AttemptSpec(1, 20, NOW - 900, None),
+        AttemptSpec(11, 25, NOW - 800, None),
+        AttemptSpec(6, 30, NOW - 700),
+    )
+    write_run(tmp_path / "runs", replace(PLAIN, attempts=attempts))
     ingest(engine, tmp_path / "runs")
     with Session(engine) as session:
         lineage = queries.lineage_of(session, PLAIN.run_id)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from db import queries
 from db.ingest.update import ingest
-from tests.support.dashboard_data import Life, write_run
+from tests.support.dashboard_data import AttemptSpec, write_run
 from tests.support.query_runs import KILLED, NOW, PLAIN
 
 
@@ -28,8 +28,8 @@ def test_lost_steps_begin_where_the_last_kept_one_ended(session: Session) -> Non
 
 
 def test_attempt_that_was_redone_whole_lost_everything(engine: Engine, tmp_path: Path) -> None:
-    lives = (Life(1, 20, NOW - 900, None), Life(1, 25, NOW - 800))
-    write_run(tmp_path / "runs", replace(PLAIN, lives=lives))
+    attempts = (AttemptSpec(1, 20, NOW - 900, None), AttemptSpec(1, 25, NOW - 800))
+    write_run(tmp_path / "runs", replace(PLAIN, attempts=attempts))
     ingest(engine, tmp_path / "runs")
     with Session(engine) as session:
         first, _ = timeline(session, PLAIN.run_id)
