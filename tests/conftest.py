@@ -4,14 +4,16 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from sqlalchemy import Engine
 from transformers import BertConfig, BertForQuestionAnswering
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from db.engine import create_engine_for, migrate
+from tests.support.paths import REPOSITORY
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +67,15 @@ def tiny_squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 left -= len(paragraph["qas"])
         (folder / f"{split}.json").write_text(json.dumps({"version": "1.1", "data": articles}), encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """Yield an engine on an empty SQLite database with its schema."""
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
+    migrate(engine)
+    yield engine
+    engine.dispose()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,6 +9,15 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from db.engine import DatabaseError, DatabaseVersionError, create_engine_for, lock, migrate, writing
 from db.models import Base
+from tests.support.rows import migrate_at_once
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[Engine]:
+    """Yield an engine on a SQLite file without a schema."""
+    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
+    yield engine
+    engine.dispose()
 
 
 def pragma(engine: Engine, name: str) -> object:
@@ -25,93 +35,70 @@ def test_sqlite_file_is_made_with_its_private_directory_and_settings(tmp_path: P
     engine.dispose()
 
 
-def test_foreign_keys_are_enforced(tmp_path: Path) -> None:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
-    with engine.begin() as connection:
+def test_foreign_keys_are_enforced(bare: Engine) -> None:
+    with bare.begin() as connection:
         connection.execute(text("CREATE TABLE a (id INTEGER PRIMARY KEY)"))
         connection.execute(text("CREATE TABLE b (a INTEGER REFERENCES a (id))"))
-    with engine.begin() as connection, pytest.raises(IntegrityError):
+    with bare.begin() as connection, pytest.raises(IntegrityError):
         connection.execute(text("INSERT INTO b VALUES (1)"))
-    engine.dispose()
 
 
-def test_writing_transaction_keeps_other_writers_out_and_readers_in(tmp_path: Path) -> None:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
-    with engine.begin() as connection:
+def test_writing_transaction_keeps_other_writers_out_and_readers_in(bare: Engine) -> None:
+    with bare.begin() as connection:
         connection.execute(text("CREATE TABLE a (id INTEGER)"))
-    with writing(engine).begin() as first:
+    with writing(bare).begin() as first:
         lock(first, "any")
-        with engine.connect() as reader:
+        with bare.connect() as reader:
             assert reader.execute(text("SELECT count(*) FROM a")).scalar_one() == 0
-        with engine.connect() as second:
+        with bare.connect() as second:
             second.rollback()
             second.execute(text("PRAGMA busy_timeout = 1"))
             second.rollback()
             with pytest.raises(OperationalError, match="locked"):
                 second.execution_options(record_writer=True).begin()
             second.invalidate()
-    engine.dispose()
 
 
-def test_writers_wait_for_one_another(tmp_path: Path) -> None:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
-    with engine.begin() as connection:
+def test_writers_wait_for_one_another(bare: Engine) -> None:
+    with bare.begin() as connection:
         connection.execute(text("CREATE TABLE a (id INTEGER)"))
     start = threading.Barrier(4)
 
     def add() -> None:
         start.wait()
         for _ in range(25):
-            with writing(engine).begin() as connection:
+            with writing(bare).begin() as connection:
                 count = connection.execute(text("SELECT count(*) FROM a")).scalar_one()
                 connection.execute(text("INSERT INTO a VALUES (:id)"), {"id": count})
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(add) for _ in range(4)]:
             future.result()
-    with engine.connect() as connection:
+    with bare.connect() as connection:
         assert list(connection.scalars(text("SELECT id FROM a ORDER BY id"))) == list(range(100))
-    engine.dispose()
 
 
-def test_migrate_makes_every_table_and_then_does_nothing(tmp_path: Path) -> None:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
-    migrate(engine)
-    migrate(engine)
-    assert set(inspect(engine).get_table_names()) == {*Base.metadata.tables, "alembic_version"}
-    engine.dispose()
+def test_migrate_makes_every_table_and_then_does_nothing(bare: Engine) -> None:
+    migrate(bare)
+    migrate(bare)
+    assert set(inspect(bare).get_table_names()) == {*Base.metadata.tables, "alembic_version"}
 
 
-def test_migrate_by_several_at_once_makes_one_schema(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'x.db'}"
-    start = threading.Barrier(4)
-
-    def migrate_anew() -> None:
-        engine = create_engine_for(url)
-        start.wait()
-        migrate(engine)
-        engine.dispose()
-
-    with ThreadPoolExecutor(4) as pool:
-        for future in [pool.submit(migrate_anew) for _ in range(4)]:
-            future.result()
-    engine = create_engine_for(url)
-    assert set(Base.metadata.tables) < set(inspect(engine).get_table_names())
-    engine.dispose()
+def test_migrate_by_several_at_once_makes_one_schema(bare: Engine) -> None:
+    migrate_at_once(str(bare.url))
+    assert set(Base.metadata.tables) < set(inspect(bare).get_table_names())
 
 
-def test_migrate_refuses_a_newer_database_in_one_line(tmp_path: Path) -> None:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
-    migrate(engine)
-    with engine.begin() as connection:
+def test_migrate_refuses_a_newer_database_in_one_line(bare: Engine) -> None:
+    migrate(bare)
+    with bare.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999_from_tomorrow'"))
     with pytest.raises(
         DatabaseVersionError, match=r"revision 9999_from_tomorrow, unknown .*: upgrade elasticqa"
     ) as caught:
-        migrate(engine)
+        migrate(bare)
     assert caught.value.revision == "9999_from_tomorrow"
     assert "\n" not in str(caught.value)
-    engine.dispose()
 
 
 @pytest.mark.parametrize(
@@ -139,21 +126,17 @@ def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         create_engine_for(f"sqlite:///{tmp_path / 'file' / 'x' / 'x.db'}")
 
 
-def test_file_that_is_no_database_is_one_line(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_one_line(bare: Engine, tmp_path: Path) -> None:
     (tmp_path / "x.db").mkdir()
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
     with pytest.raises(DatabaseError, match="unable to open database file") as caught:
-        migrate(engine)
+        migrate(bare)
     assert "\n" not in str(caught.value)
-    engine.dispose()
 
 
-def test_file_of_something_else_is_one_line(tmp_path: Path) -> None:
+def test_file_of_something_else_is_one_line(bare: Engine, tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"hello" * 1000)
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
     with pytest.raises(DatabaseError, match="file is not a database"):
-        migrate(engine)
-    engine.dispose()
+        migrate(bare)
 
 
 def test_server_that_is_not_there_is_one_line_without_the_password() -> None:

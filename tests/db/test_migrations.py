@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from alembic import command
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, select, text
 
@@ -18,7 +16,7 @@ from db.engine import MIGRATIONS, create_engine_for, migrate, writing
 from db.ingest.update import ingest
 from db.models import Attempt, Base
 from tests.support.journals import write_run
-from tests.support.rows import every_row
+from tests.support.rows import every_row, schema_differences
 
 
 def definitions(engine: Engine) -> dict[str, str]:
@@ -29,22 +27,14 @@ def definitions(engine: Engine) -> dict[str, str]:
     return {name: " ".join(sql.replace('"', "").replace(" ,", ",").split()) for name, sql in rows}
 
 
-def test_migrations_equal_the_models(tmp_path: Path) -> None:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
-    migrate(engine)
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
-    engine.dispose()
+def test_migrations_equal_the_models(engine: Engine) -> None:
+    assert schema_differences(engine) == []
 
 
-def test_migrations_make_what_the_models_would_to_the_letter(tmp_path: Path) -> None:
-    migrated = create_engine_for(f"sqlite:///{tmp_path / 'migrated.db'}")
-    migrate(migrated)
+def test_migrations_make_what_the_models_would_to_the_letter(engine: Engine, tmp_path: Path) -> None:
     created = create_engine(f"sqlite:///{tmp_path / 'created.db'}")
     Base.metadata.create_all(created)
-    assert definitions(migrated) == definitions(created)
-    migrated.dispose()
+    assert definitions(engine) == definitions(created)
     created.dispose()
 
 
@@ -60,12 +50,9 @@ def test_history_is_one_line_named_by_number_and_verb() -> None:
         assert Path(script.path).stem == script.revision
 
 
-def test_downgrade_leaves_nothing(tmp_path: Path) -> None:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
-    migrate(engine)
+def test_downgrade_leaves_nothing(engine: Engine) -> None:
     alembic(engine, command.downgrade, "base")
     assert set(inspect(engine).get_table_names()) == {"alembic_version"}
-    engine.dispose()
 
 
 def alembic(engine: Engine, move: Callable[[Config, str], None], revision: str) -> None:
@@ -77,11 +64,9 @@ def alembic(engine: Engine, move: Callable[[Config, str], None], revision: str) 
         move(config, revision)
 
 
-def test_summaries_of_older_attempts_are_those_that_ingest_makes(tmp_path: Path) -> None:
+def test_summaries_of_older_attempts_are_those_that_ingest_makes(engine: Engine, tmp_path: Path) -> None:
     write_run(tmp_path / "runs", "a", num_steps=60)
     write_run(tmp_path / "runs", "b", num_steps=2)
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'x.db'}")
-    migrate(engine)
     ingest(engine, tmp_path / "runs")
     made = every_row(engine)
     alembic(engine, command.downgrade, "0001_create_record")
@@ -92,13 +77,9 @@ def test_summaries_of_older_attempts_are_those_that_ingest_makes(tmp_path: Path)
         assert len(again[table]) == len(rows)
         for before, after in zip(chain(*rows), chain(*again[table]), strict=True):
             assert after == (pytest.approx(before) if isinstance(before, float) else before), table
-    assert {row.num_timed_steps for row in attempts_in(engine) if row.provenance == "measured"} == {58, None}
-    engine.dispose()
-
-
-def attempts_in(engine: Engine) -> Sequence[Any]:
     with engine.connect() as connection:
-        return connection.execute(select(Attempt.__table__)).all()
+        attempts: Sequence[Any] = connection.execute(select(Attempt.__table__)).all()
+    assert {row.num_timed_steps for row in attempts if row.provenance == "measured"} == {58, None}
 
 
 def test_new_database_waits_for_the_process_that_makes_it(tmp_path: Path) -> None:

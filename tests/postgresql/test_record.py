@@ -1,60 +1,27 @@
 """The record on PostgreSQL: the same schema, the same rows."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, text
 
-from db.engine import DatabaseVersionError, create_engine_for, migrate
+from db.engine import DatabaseVersionError, migrate
 from db.ingest.update import ingest
-from db.models import Base
 from tests.support.journals import attempt_line, journal_path, numbered, step_line, write_run
+from tests.support.rows import every_row, ingest_at_once, migrate_at_once, rebuilt, schema_differences
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.slow]
-
-
-def every_row(engine: Engine) -> dict[str, list[dict[str, Any]]]:
-    with engine.connect() as connection:
-        return {
-            table.name: [dict(row) for row in connection.execute(select(table).order_by(*table.primary_key)).mappings()]
-            for table in Base.metadata.sorted_tables
-        }
-
-
-def rows_on_sqlite(runs: Path, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    engine = create_engine_for(f"sqlite:///{folder / 'x.db'}")
-    migrate(engine)
-    ingest(engine, runs)
-    rows = every_row(engine)
-    engine.dispose()
-    return rows
 
 
 def test_migrations_equal_the_models(postgresql: Engine) -> None:
     migrate(postgresql)
     migrate(postgresql)
-    with postgresql.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+    assert schema_differences(postgresql) == []
 
 
-def test_migrate_by_several_at_once_makes_one_schema(postgresql_url: str) -> None:
-    start = threading.Barrier(4)
-
-    def migrate_anew() -> None:
-        engine = create_engine_for(postgresql_url)
-        start.wait()
-        migrate(engine)
-        engine.dispose()
-
-    with ThreadPoolExecutor(4) as pool:
-        for future in [pool.submit(migrate_anew) for _ in range(4)]:
-            future.result()
+def test_migrate_by_several_at_once_makes_one_schema(postgresql: Engine, postgresql_url: str) -> None:
+    migrate_at_once(postgresql_url)
+    assert schema_differences(postgresql) == []
 
 
 def test_migrate_refuses_a_newer_database(postgresql: Engine) -> None:
@@ -73,7 +40,7 @@ def test_rows_equal_those_of_sqlite(postgresql: Engine, tmp_path: Path) -> None:
     first = ingest(postgresql, runs)
     assert first.problems == ()
     assert ingest(postgresql, runs).num_lines == 0
-    assert every_row(postgresql) == rows_on_sqlite(runs, tmp_path)
+    assert every_row(postgresql) == rebuilt(runs, tmp_path)
 
 
 def test_values_that_only_one_database_refuses_are_told(postgresql: Engine, tmp_path: Path) -> None:
@@ -93,32 +60,10 @@ def test_values_that_only_one_database_refuses_are_told(postgresql: Engine, tmp_
     report = ingest(postgresql, tmp_path / "runs")
     assert [problem.line for problem in report.problems] == [2, 3, 4, 5, 6]
     rows = every_row(postgresql)
-    assert rows == rows_on_sqlite(tmp_path / "runs", tmp_path)
+    assert rows == rebuilt(tmp_path / "runs", tmp_path)
     assert len(rows["steps"]) == 1
-
-
-def read_until(is_written: threading.Event, url: str, runs: Path) -> None:
-    engine = create_engine_for(url)
-    migrate(engine)
-    is_last = False
-    while not is_last:
-        is_last = is_written.is_set()
-        ingest(engine, runs)
-    engine.dispose()
 
 
 def test_ingests_at_once_neither_lose_nor_double_rows(postgresql_url: str, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    sources = {name: write_run(tmp_path / "source", name, num_steps=30).read_bytes() for name in "abcd"}
-    is_written = threading.Event()
-    with ThreadPoolExecutor(3) as pool:
-        readers = [pool.submit(read_until, is_written, postgresql_url, runs) for _ in range(3)]
-        for end in [*range(0, 15_000, 1500), None]:
-            for name, source in sources.items():
-                journal_path(runs, name).write_bytes(source[:end])
-        is_written.set()
-        for reader in readers:
-            reader.result()
-    engine = create_engine_for(postgresql_url)
-    assert every_row(engine) == rows_on_sqlite(runs, tmp_path)
-    engine.dispose()
+    assert ingest_at_once(postgresql_url, runs, tmp_path) == rebuilt(runs, tmp_path)

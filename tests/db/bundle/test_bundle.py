@@ -12,13 +12,6 @@ JOURNAL = "journal/attempt-0001-node-00000.jsonl"
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def run_dir(runs: Path) -> Path:
     """Return a run with one file of every kind."""
     write_run(runs, "run-a")

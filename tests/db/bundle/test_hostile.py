@@ -22,13 +22,6 @@ JOURNAL = "journal/attempt-0001-node-00000.jsonl"
 FIRST = b'{"n":1,"t":1.0,"kind":"attempt","run_id":"run-a"}\n'
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    return folder
-
-
 def _manifest(files: dict[str, bytes], /, **changes: Any) -> bytes:
     entries = [
         {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()

@@ -1,21 +1,16 @@
 import os
-import subprocess
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest, main
 from db.models import Step
 from elasticqa.run.journal import Journal
 from tests.support.journals import attempt_line, end_line, journal_path, setup_line, step_line, write_run
-from tests.support.paths import REPOSITORY
-from tests.support.rows import every_row, of_runs, rebuilt, the_run
+from tests.support.processes import run_python
+from tests.support.rows import every_row, ingest_at_once, of_runs, rebuilt, the_run
 
 
 def test_ingest_twice_changes_nothing(engine: Engine, runs: Path) -> None:
@@ -70,31 +65,8 @@ def test_journal_of_the_core_is_read(engine: Engine, runs: Path) -> None:
     assert the_run(engine, "a").status == "finished"
 
 
-def read_until(is_written: threading.Event, url: str, runs: Path) -> None:
-    engine = create_engine_for(url)
-    migrate(engine)
-    is_last = False
-    while not is_last:
-        is_last = is_written.is_set()
-        ingest(engine, runs)
-    engine.dispose()
-
-
 def test_ingests_at_once_neither_lose_nor_double_rows(runs: Path, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'shared.db'}"
-    sources = {name: write_run(tmp_path / "source", name, num_steps=30).read_bytes() for name in "abcd"}
-    is_written = threading.Event()
-    with ThreadPoolExecutor(3) as pool:
-        readers = [pool.submit(read_until, is_written, url, runs) for _ in range(3)]
-        for end in [*range(0, 15_000, 1500), None]:
-            for name, source in sources.items():
-                journal_path(runs, name).write_bytes(source[:end])
-        is_written.set()
-        for reader in readers:
-            reader.result()
-    engine = create_engine_for(url)
-    assert every_row(engine) == rebuilt(runs, tmp_path)
-    engine.dispose()
+    assert ingest_at_once(f"sqlite:///{tmp_path / 'shared.db'}", runs, tmp_path) == rebuilt(runs, tmp_path)
 
 
 def test_program_fills_a_new_database_and_says_what_it_did(
@@ -110,13 +82,7 @@ def test_program_fills_a_new_database_and_says_what_it_did(
 
 def test_program_runs_as_a_module_in_the_home_of_the_environment(runs: Path, tmp_path: Path) -> None:
     write_run(runs, "a")
-    done = subprocess.run(
-        [sys.executable, "-m", "db.ingest"],
-        env={**os.environ, "ELASTICQA_HOME": str(tmp_path), "ELASTICQA_DB_URL": ""},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environ = {**os.environ, "ELASTICQA_HOME": str(tmp_path), "ELASTICQA_DB_URL": ""}
+    done = run_python("-m", "db.ingest", env=environ)
     assert "of 9 runs; 0 problems" in done.stdout
     assert (tmp_path / "elasticqa.db").is_file()

@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from db.queries import speedup_groups
 from db.reports import latex_document, markdown_document, study_table
@@ -55,14 +54,6 @@ def write(
         journals.journal_path(home / "runs", run_id).write_bytes(journals.numbered(lines))
         annotate(home / "runs" / run_id, [("tag", f"study:{study}")])
     return run_ids
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
-    migrate(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
