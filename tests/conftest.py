@@ -69,11 +69,20 @@ def tiny_squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    """Yield an engine on an empty SQLite database with its schema."""
-    engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
+@pytest.fixture(scope="session")
+def migrated_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty SQLite database with its schema, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "record.db"
+    engine = create_engine_for(f"sqlite:///{path}")
     migrate(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def engine(migrated_database: Path, tmp_path: Path) -> Iterator[Engine]:
+    """Yield an engine on an empty SQLite database with its schema."""
+    engine = create_engine_for(f"sqlite:///{shutil.copy(migrated_database, tmp_path / 'record.db')}")
     yield engine
     engine.dispose()
 
