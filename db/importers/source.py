@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from db.importers.fields import storable
-from db.ingest.lines import LATEST_TIME
+from db.journal_schema import LATEST_TIME
 
 _CHUNK_BYTES = 2**20
 

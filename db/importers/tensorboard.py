@@ -16,7 +16,7 @@ from db.importers.names import meaning_of
 from db.importers.run import ForeignRun, Points
 from db.importers.source import changed_at, digest_of, name_of
 from db.importers.wire import Value, fields, records
-from db.ingest.lines import TIME
+from db.journal_schema import is_time
 
 FORMAT = "TensorBoard"
 MOST_BYTES = 512 * 2**20
@@ -95,7 +95,7 @@ class _Events:
     def _take(self, data: bytes, changed: float) -> None:
         event = dict(fields(data))
         t = _double(event.get(1, b""))
-        if t is None or not TIME.accepts(t):
+        if t is None or not is_time(t):
             t = changed
         first, last = self.times or (t, t)
         self.times = (min(first, t), max(last, t))

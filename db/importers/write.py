@@ -10,8 +10,9 @@ from typing import Any
 
 from db.importers.errors import ForeignFormatError
 from db.importers.run import ForeignRun
-from db.ingest.attempts import SCHEMA_VERSION
+from db.journal_schema import SCHEMA_VERSION
 from db.storage.atomic import commit, staged, sync
+from db.storage.run_files import journal_path
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def write_run(run: ForeignRun, runs_dir: Path) -> Imported:
 
 
 def _write_journal(run: ForeignRun, folder: Path) -> None:
-    journal = folder / "journal" / "attempt-0001-node-00000.jsonl"
+    journal = journal_path(folder, attempt=1)
     journal.parent.mkdir()
     with journal.open("w", encoding="utf-8") as stream:
         for number, (kind, t, fields) in enumerate(_lines(run), start=1):

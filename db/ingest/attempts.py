@@ -1,102 +1,22 @@
-"""What the lines of a journal say about the attempt itself."""
+"""Facts about an attempt, collected from the lines of its journals."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ulid import ULID
 
-from db.ingest.lines import (
-    BIG_INTEGER,
-    INTEGER,
-    LATEST_TIME,
-    LIST,
-    NUMBER,
-    OBJECT,
-    TEXT,
-    TIME,
-    Check,
-    Field,
-    one_of,
-    read,
-)
+from db.journal_schema import AttemptLine, EndLine, HostsLine, Line, SetupLine, is_time
 from db.models import Attempt
 
-SCHEMA_VERSION = 1
-PROVENANCES = ("measured", "imported", "reported")
-ENDS = ("finished", "failed", "preempted")
-
-_RUN_ID = Field("run_id", TEXT, is_optional=False)
-_T = Field("t", TIME, is_optional=False)
-ATTEMPT_FIELDS = (
-    _T,
-    _RUN_ID,
-    Field("provenance", one_of(*PROVENANCES), is_optional=False),
-    Field("started_at", TIME),
-    Field("config", OBJECT),
-    Field("world_size", INTEGER),
-    Field("num_nodes", INTEGER),
-    Field("host", OBJECT),
-    Field("software", OBJECT),
-    Field("git", OBJECT),
-    Field("scheduler", OBJECT),
-    Field("command", LIST),
-    Field("restart_count", INTEGER),
-    Field("name", TEXT),
-    Field("note", TEXT),
-)
-_HOSTS = Check(
-    "a list of hosts, each an object with a node_rank",
-    lambda value: (
-        type(value) is list and all(type(host) is dict and INTEGER.accepts(host.get("node_rank")) for host in value)
-    ),
-)
-MOST_PHASES = 50
-_PHASES = Check(
-    f"an object of at most {MOST_PHASES} names with seconds",
-    lambda value: (
-        type(value) is dict
-        and len(value) <= MOST_PHASES
-        and all(NUMBER.accepts(seconds) and 0 <= seconds < LATEST_TIME for seconds in value.values())
-    ),
-)
-HOSTS_FIELDS = (_T, Field("hosts", _HOSTS, is_optional=False))
-SETUP_FIELDS = (
-    _T,
-    Field("dataset", OBJECT),
-    Field("model", OBJECT),
-    Field("num_steps", INTEGER),
-    Field("start_step", INTEGER),
-    Field("resumed_from", TEXT),
-    Field("precision", TEXT),
-    Field("attention", TEXT),
-    Field("setup_time_s", NUMBER),
-    Field("phases", _PHASES),
-)
-END_FIELDS = (
-    _T,
-    Field("status", one_of(*ENDS), is_optional=False),
-    Field("reason", TEXT),
-    Field("step", INTEGER),
-    Field("wall_clock_s", NUMBER),
-    Field("train_time_s", NUMBER),
-    Field("final_loss", NUMBER),
-    Field("peak_memory_bytes", BIG_INTEGER),
-    Field("peak_reserved_bytes", BIG_INTEGER),
-    Field("samples_per_s", NUMBER),
-    Field("tokens_per_s", NUMBER),
-    Field("phases", _PHASES),
-)
-FIELDS_OF_KIND = {"attempt": ATTEMPT_FIELDS, "hosts": HOSTS_FIELDS, "setup": SETUP_FIELDS, "end": END_FIELDS}
-"""Keys of the lines about the attempt itself; the functions below take lines that have them right."""
 LONGEST_WAIT_S = 365 * 86_400.0
 
 
 def submitted_at(run_id: str, started_at: float) -> float | None:
-    """Return the Unix time at which a run id was made, or None where it does not tell.
+    """Return the Unix time at which a run id was made, or None if the id has no plausible time.
 
     Args:
-        run_id: any name; only a ULID has a time.
-        started_at: Unix time of the first line; a name that only looks like a ULID has a time far from it.
+        run_id: any name; only a ULID contains a time.
+        started_at: Unix time of the first line; the time of a name that only looks like a ULID is far from it.
     """
     try:
         made_at = float(ULID.from_str(run_id).timestamp)
@@ -106,11 +26,11 @@ def submitted_at(run_id: str, started_at: float) -> float | None:
 
 
 def new_attempt(run_id: str, number: int) -> Attempt:
-    """Return an attempt of which nothing is known yet."""
+    """Return an attempt without any facts."""
     return Attempt(
         run_id=run_id,
         attempt=number,
-        # Above every real node, so that the first journal to be read gives its facts.
+        # Above every real node, so that any journal replaces these values.
         node_rank=2**31 - 1,
         status="running",
         started_at=0.0,
@@ -124,69 +44,62 @@ def new_attempt(run_id: str, number: int) -> Attempt:
     )
 
 
-def apply_line(attempt: Attempt, node_rank: int, line: Mapping[str, Any]) -> None:
-    """Take a line about the attempt from the journal of a node."""
-    if line["kind"] == "attempt":
+def apply_line(attempt: Attempt, node_rank: int, line: Line, raw: Mapping[str, Any]) -> None:
+    """Apply a line about the attempt from the journal of a node; `raw` is the whole object of the line."""
+    if isinstance(line, AttemptLine):
         _apply_start(attempt, node_rank, line)
-    elif line["kind"] == "hosts":
+    elif isinstance(line, HostsLine):
         _apply_hosts(attempt, line)
-    elif line["kind"] == "setup":
-        _apply_setup(attempt, line)
-    else:
+    elif isinstance(line, SetupLine):
+        _apply_setup(attempt, line, raw)
+    elif isinstance(line, EndLine):
         _apply_end(attempt, line)
 
 
-def _apply_start(attempt: Attempt, node_rank: int, line: Mapping[str, Any]) -> None:
-    """Take an `attempt` line: the lowest node's facts count, whichever journal is read first."""
-    values = read(line, ATTEMPT_FIELDS)
-    host = values["host"]
-    if host:
-        known = {item["node_rank"] for item in attempt.hosts}
-        if node_rank not in known:
-            attempt.hosts = _in_order([*attempt.hosts, {**host, "node_rank": node_rank}])
+def _apply_start(attempt: Attempt, node_rank: int, line: AttemptLine) -> None:
+    # Journals may be read in any order: the facts of the lowest node count.
+    known = {item["node_rank"] for item in attempt.hosts}
+    if line.host and node_rank not in known:
+        attempt.hosts = _in_order([*attempt.hosts, {**line.host, "node_rank": node_rank}])
     if node_rank > attempt.node_rank:
         return
     attempt.node_rank = node_rank
-    attempt.started_at = values["t"] if values["started_at"] is None else values["started_at"]
+    attempt.started_at = line.t if line.started_at is None else line.started_at
     for name in ("provenance", "name", "note", "config", "world_size", "num_nodes", "restart_count"):
-        setattr(attempt, name, values[name])
+        setattr(attempt, name, getattr(line, name))
     for name in ("software", "git", "scheduler", "command"):
-        setattr(attempt, name, values[name])
+        setattr(attempt, name, getattr(line, name))
     attempt.queue_wait_s = _queue_wait_s(attempt)
 
 
-def _apply_hosts(attempt: Attempt, line: Mapping[str, Any]) -> None:
-    """Take a `hosts` line; it wins over what the nodes' own journals say."""
-    hosts = read(line, HOSTS_FIELDS)["hosts"]
-    ranks = {host["node_rank"] for host in hosts}
-    attempt.hosts = _in_order([*(item for item in attempt.hosts if item["node_rank"] not in ranks), *hosts])
+def _apply_hosts(attempt: Attempt, line: HostsLine) -> None:
+    # This line replaces what the nodes' own journals say.
+    ranks = {host["node_rank"] for host in line.hosts}
+    attempt.hosts = _in_order([*(item for item in attempt.hosts if item["node_rank"] not in ranks), *line.hosts])
 
 
-def _apply_setup(attempt: Attempt, line: Mapping[str, Any]) -> None:
-    """Take a `setup` line."""
-    values = read(line, SETUP_FIELDS)
-    attempt.setup = {key: value for key, value in line.items() if key not in ("n", "t", "kind")}
-    attempt.start_step = values["start_step"]
-    attempt.resumed_from = values["resumed_from"]
-    attempt.setup_time_s = values["setup_time_s"]
-    _add_phases(attempt, values["phases"])
+def _apply_setup(attempt: Attempt, line: SetupLine, raw: Mapping[str, Any]) -> None:
+    attempt.setup = {key: value for key, value in raw.items() if key not in ("n", "t", "kind")}
+    attempt.start_step = line.start_step
+    attempt.resumed_from = line.resumed_from
+    attempt.setup_time_s = line.setup_time_s
+    _add_phases(attempt, line.phases)
 
 
-def _apply_end(attempt: Attempt, line: Mapping[str, Any]) -> None:
-    """Take an `end` line: what it states wins over what the steps added up to."""
-    values = read(line, END_FIELDS)
-    attempt.ended_at = values["t"]
+def _apply_end(attempt: Attempt, line: EndLine) -> None:
+    # Totals of this line replace the sums over the steps.
+    attempt.ended_at = line.t
     for name in ("status", "reason", "wall_clock_s", "final_loss"):
-        setattr(attempt, name, values[name])
+        setattr(attempt, name, getattr(line, name))
     for name in ("train_time_s", "peak_memory_bytes", "peak_reserved_bytes"):
-        if values[name] is not None:
-            setattr(attempt, name, values[name])
+        if getattr(line, name) is not None:
+            setattr(attempt, name, getattr(line, name))
     if attempt.end_step is None:
-        attempt.end_step = values["step"]
-    _add_phases(attempt, values["phases"])
+        attempt.end_step = line.step
+    _add_phases(attempt, line.phases)
     if not attempt.steady_time_s:
-        # Of a result without step lines; where there are some, they count.
-        attempt.samples_per_s, attempt.tokens_per_s = values["samples_per_s"], values["tokens_per_s"]
+        # A result without step lines; otherwise the throughput comes from the steps.
+        attempt.samples_per_s, attempt.tokens_per_s = line.samples_per_s, line.tokens_per_s
 
 
 def _add_phases(attempt: Attempt, phases: Mapping[str, float] | None) -> None:
@@ -194,9 +107,9 @@ def _add_phases(attempt: Attempt, phases: Mapping[str, float] | None) -> None:
 
 
 def add_steps(attempt: Attempt, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Add new rows of steps to the sums, in the order of the journal.
+    """Add new step rows to the attempt's sums, in the order of the journal.
 
-    Sums are carried on from row to row, so they come out equal to the last bit however often ingest has run.
+    The sums grow row by row, so they are equal bit for bit, in whatever pieces ingest reads the journal.
     """
     features, tokens, seconds = attempt.steady_features, attempt.steady_tokens, attempt.steady_time_s
     train_time_s = attempt.train_time_s
@@ -221,7 +134,7 @@ def add_steps(attempt: Attempt, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def add_evaluations(attempt: Attempt, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Add new rows of evaluations, in the order of the journal."""
+    """Add new evaluation rows, in the order of the journal."""
     for row in rows:
         if row["eval_time_s"] is not None:
             attempt.eval_time_s = (attempt.eval_time_s or 0.0) + row["eval_time_s"]
@@ -230,14 +143,14 @@ def add_evaluations(attempt: Attempt, rows: Iterable[Mapping[str, Any]]) -> None
 
 
 def _queue_wait_s(attempt: Attempt) -> float | None:
-    """Return the seconds from submission to start; the run id tells the former, of a first attempt only."""
+    """Return the seconds from submission to start; for a first attempt, the run id may give the submission time."""
     started_at: Any = attempt.scheduler.get("started_at")
-    asked_at: Any = attempt.scheduler.get("submitted_at")
-    if not TIME.accepts(started_at):
+    submitted: Any = attempt.scheduler.get("submitted_at")
+    if not is_time(started_at):
         return None
-    if not TIME.accepts(asked_at):
-        asked_at = submitted_at(attempt.run_id, started_at) if attempt.attempt == 1 else None
-    return None if asked_at is None else max(0.0, float(started_at - asked_at))
+    if not is_time(submitted):
+        submitted = submitted_at(attempt.run_id, started_at) if attempt.attempt == 1 else None
+    return None if submitted is None else max(0.0, float(started_at - submitted))
 
 
 def _in_order(hosts: list[dict[str, Any]]) -> list[dict[str, Any]]:

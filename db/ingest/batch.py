@@ -99,8 +99,8 @@ def _apply_to_attempt(attempts: _Attempts, delta: Delta) -> list[Problem]:
         delta.rows[Step] = new
         add_steps(attempt, new)
     add_evaluations(attempt, delta.rows.get(Evaluation, ()))
-    for line in delta.about_attempt:
-        apply_line(attempt, file.node_rank, line)
+    for line, raw in delta.about_attempt:
+        apply_line(attempt, file.node_rank, line, raw)
     attempt.last_seen_at = max(attempt.last_seen_at, delta.last_t)
     return problems
 

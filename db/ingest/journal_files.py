@@ -1,21 +1,19 @@
-"""What the new lines of a journal file say, checked before the database sees it."""
+"""New lines of a journal file, checked before they reach the database."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import inspect
 
-from db.ingest.attempts import ATTEMPT_FIELDS, FIELDS_OF_KIND, SCHEMA_VERSION
-from db.ingest.lines import INTEGER, TIME, Field, LineError, fields_of, one_of, parse, read
+from db.ingest.lines import LineError, parse, read, values_of
+from db.journal_schema import LINES, SCHEMA_VERSION, AnnotationLine, AttemptLine, Count, Line
 from db.models import Annotation, Base, Checkpoint, Evaluation, Event, Profile, Step, SystemSample
 from db.storage.run_files import RunFile
 
 CHUNK_BYTES = 8 * 2**20
-"""How much of a file is read at once; no line is longer."""
-MOST_PROBLEMS = 20
-"""Problems told one by one for each read of a file; the rest is counted."""
-_N = (Field("n", INTEGER, is_optional=False),)
-_T = (Field("t", TIME, is_optional=False),)
+"""Bytes read at once, and the limit of a line."""
+MAX_PROBLEMS = 20
+"""Problems listed one by one for each read of a file; more are counted."""
 _TABLES: dict[str, type[Base]] = {
     "step": Step,
     "evaluation": Evaluation,
@@ -24,24 +22,25 @@ _TABLES: dict[str, type[Base]] = {
     "system": SystemSample,
     "profile": Profile,
 }
-_PLACES = {
+_KEYS = {
     table: tuple(name for name in ("run_id", "attempt", "node_rank", "line") if name in inspect(table).columns)
     for table in (*_TABLES.values(), Annotation)
 }
-_FIELDS = {kind: fields_of(table) for kind, table in _TABLES.items()}
+"""Columns that come from the place of a line, not from the line."""
 _FROM_ANY_NODE = frozenset({"attempt", "event", "system", "profile"})
-_ANNOTATION = tuple(
-    Field("kind", one_of("name", "tag", "untag", "note"), is_optional=False) if item.name == "kind" else item
-    for item in fields_of(Annotation)
-)
+
+
+@dataclass(frozen=True)
+class _Number:
+    n: Count
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What ingest had to leave out."""
+    """A line or file that ingest skipped."""
 
     path: str
-    """Of the file, relative to the runs directory."""
+    """Relative to the runs directory."""
     line: int | None
     message: str
 
@@ -52,7 +51,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Place:
-    """How far a file has been read."""
+    """Position up to which a file has been read."""
 
     num_lines: int = 0
     last_n: int = 0
@@ -61,24 +60,25 @@ class Place:
 
 @dataclass
 class Delta:
-    """The new lines of one file: rows by table, and the lines about the attempt itself."""
+    """New lines of one file: rows by table, and the lines about the attempt itself."""
 
     file: RunFile
     before: Place
     after: Place
     is_at_end: bool = True
     rows: dict[type[Base], list[dict[str, Any]]] = field(default_factory=dict)
-    about_attempt: list[dict[str, Any]] = field(default_factory=list)
+    about_attempt: list[tuple[Line, dict[str, Any]]] = field(default_factory=list)
+    """Each line with its whole object."""
     last_t: float = 0.0
     problems: list[Problem] = field(default_factory=list)
 
 
 def read_delta(file: RunFile, before: Place) -> Delta:
-    """Return what a file says after `before`, at most `CHUNK_BYTES` of it.
+    """Return the lines of a file after `before`, at most `CHUNK_BYTES` of them.
 
-    A last line that is not whole, or no JSON, is left for the next time. A damaged line in the middle, or one
-    with a value that no column can hold, is left out and told as a problem. A file whose first line cannot be
-    trusted is left out as a whole.
+    A last line that is incomplete or no JSON is left for the next read. A damaged line before the last one, or one
+    with a value that breaks the schema, is skipped and reported as a problem. A file with an invalid first line is
+    skipped as a whole.
     """
     try:
         with (file.root / file.path).open("rb") as stream:
@@ -114,10 +114,10 @@ class _Reader:
                 break
             num_bytes += len(raw) + 1
         if not lines and not delta.is_at_end:
-            self._problem(f"and the next are longer than {CHUNK_BYTES} bytes: the file is read no further")
-        if len(delta.problems) > MOST_PROBLEMS:
-            rest = len(delta.problems) - MOST_PROBLEMS
-            delta.problems[MOST_PROBLEMS:] = [Problem(delta.file.path, None, f"has {rest} more such lines")]
+            self._problem(f"and the next are longer than {CHUNK_BYTES} bytes: the rest of the file is not read")
+        if len(delta.problems) > MAX_PROBLEMS:
+            rest = len(delta.problems) - MAX_PROBLEMS
+            delta.problems[MAX_PROBLEMS:] = [Problem(delta.file.path, None, f"has {rest} more such lines")]
         delta.after = Place(self._number, self._last_n, num_bytes)
         return delta
 
@@ -136,46 +136,45 @@ class _Reader:
         return True
 
     def _take(self, line: dict[str, Any]) -> None:
-        # Whatever else is wrong with the line, it takes a number.
+        # Even an invalid line counts.
         self._last_n += 1
         try:
-            number = read(line, _N)["n"]
+            number = values_of(line, _Number)["n"]
             if number != self._last_n:
                 self._problem(f"has n={number} after n={self._last_n - 1}: lines are missing or repeated")
                 self._last_n = number
-            last_t = read(line, _T)["t"]
+            t = values_of(line, Line)["t"]
             if self._delta.file.attempt:
                 self._take_fact(line)
             else:
-                self._row(Annotation, read(line, _ANNOTATION))
+                self._row(Annotation, values_of(line, AnnotationLine))
         except LineError as error:
             self._problem(f"{error}: skipped")
         else:
-            self._delta.last_t = max(self._delta.last_t, last_t)
+            self._delta.last_t = max(self._delta.last_t, t)
 
     def _take_fact(self, line: dict[str, Any]) -> None:
         kind = line.get("kind")
         node_rank = self._delta.file.node_rank
         if not isinstance(kind, str):
             raise LineError("has no kind, which is a text")
-        if kind not in _TABLES and kind not in FIELDS_OF_KIND:
+        if kind not in LINES:
             return
         if node_rank and kind not in _FROM_ANY_NODE:
             raise LineError(f"of kind {kind} is on node {node_rank}, but only node 0 writes those")
         if kind in _TABLES:
             if kind == "step" and self._has_end:
                 raise LineError("is a step after the end of the attempt")
-            self._row(_TABLES[kind], read(line, _FIELDS[kind]))
+            self._row(_TABLES[kind], values_of(line, LINES[kind]))
         elif kind == "attempt" and self._number > 1:
             raise LineError("is a second attempt in one file")
         else:
-            read(line, FIELDS_OF_KIND[kind])
+            self._delta.about_attempt.append((read(line, LINES[kind]), line))
             self._has_end |= kind == "end"
-            self._delta.about_attempt.append(line)
 
     def _row(self, table: type[Base], row: dict[str, Any]) -> None:
         file = self._delta.file
-        for name in _PLACES[table]:
+        for name in _KEYS[table]:
             row[name] = self._number if name == "line" else getattr(file, name)
         self._delta.rows.setdefault(table, []).append(row)
 
@@ -184,7 +183,7 @@ class _Reader:
 
 
 def _refusal(file: RunFile, data: bytes) -> str | None:
-    """Return why the first line cannot open its file; None where it can, or is the only one and torn."""
+    """Return why the first line is invalid, or None if it is valid, or incomplete and the only one."""
     first, _, rest = data.partition(b"\n")
     try:
         line = parse(first)
@@ -198,7 +197,8 @@ def _refusal(file: RunFile, data: bytes) -> str | None:
     if line.get("run_id") != file.run_id:
         return f"is of run {line.get('run_id')!r:.80}: its directory must have that name"
     try:
-        read(line, ATTEMPT_FIELDS)
+        values_of(line, _Number)
+        values_of(line, AttemptLine)
     except LineError as error:
         return str(error)
     return None

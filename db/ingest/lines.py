@@ -1,75 +1,27 @@
-"""One line of a journal: from bytes to an object, and from an object to checked columns."""
+"""One line of a journal: from bytes to a JSON object, and from the object to checked values."""
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
-from sqlalchemy import JSON, BigInteger, Boolean, Double, Integer, String, inspect
+from db.journal_schema import Check, Line
 
-from db.models import Base
-
-LATEST_TIME = 1e11
-"""Unix seconds of the year 5138: what lies beyond is no time and no calendar could show it."""
-
-DEEPEST = 64
-"""Levels of objects and lists that a line may have: parsers and printers recurse."""
+LineT = TypeVar("LineT", bound=Line)
+MAX_DEPTH = 64
+"""Levels of objects and lists in a line; parsers and printers recurse."""
 
 
 class LineError(ValueError):
-    """A line that cannot be taken: says what and why, not where."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """What a value must be."""
-
-    what: str
-    accepts: Callable[[Any], bool]
-
-
-INTEGER = Check("a count below 2^31", lambda value: type(value) is int and 0 <= value < 2**31)
-BIG_INTEGER = Check("a count below 2^63", lambda value: type(value) is int and 0 <= value < 2**63)
-NUMBER = Check("a finite number", lambda value: type(value) in (int, float) and -1e308 <= value <= 1e308)
-TIME = Check("a Unix time in seconds", lambda value: type(value) in (int, float) and 0 <= value < LATEST_TIME)
-BOOLEAN = Check("true or false", lambda value: type(value) is bool)
-TEXT = Check("a text", lambda value: type(value) is str)
-OBJECT = Check("an object", lambda value: type(value) is dict)
-LIST = Check("a list", lambda value: type(value) is list)
-
-
-def one_of(*values: str) -> Check:
-    """Return a check for one of some words."""
-    return Check(f"one of {', '.join(values)}", lambda value: type(value) is str and value in values)
-
-
-@dataclass(frozen=True)
-class Field:
-    """One key of a line: its check, and what stands for an absent or null value."""
-
-    name: str
-    check: Check
-    is_optional: bool = True
-
-
-# Columns that say where a line stood; ingest knows them, the line does not.
-_PLACE = frozenset({"run_id", "attempt", "node_rank", "line"})
-
-
-def fields_of(model: type[Base]) -> tuple[Field, ...]:
-    """Return the keys that a line gives to the columns of a table; the columns' types are the checks."""
-    return tuple(
-        Field(column.name, _check_of(column.name, column.type), bool(column.nullable))
-        for column in inspect(model).columns
-        if column.name not in _PLACE
-    )
+    """A line that breaks the schema. The message gives the rule; the caller adds file and line number."""
 
 
 def parse(raw: bytes) -> dict[str, Any]:
     """Return the object of a line.
 
     Raises:
-        LineError: it is no JSON object that both databases can hold.
+        LineError: the line is no JSON object, or a database could not store it.
     """
     try:
         line = _DECODER.decode(raw.decode())
@@ -77,58 +29,57 @@ def parse(raw: bytes) -> dict[str, Any]:
         raise LineError(f"is no JSON ({type(error).__name__}: {error})") from error
     if type(line) is not dict:
         raise LineError(f"is no object but {_shown(line)}")
-    if raw.count(b"[") + raw.count(b"{") > DEEPEST and _is_deeper(line, DEEPEST):
-        raise LineError(f"is nested more than {DEEPEST} deep")
-    # Only an escape can bring in what UTF-8 itself rules out, or the NUL that PostgreSQL refuses.
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deeper(line, MAX_DEPTH):
+        raise LineError(f"is nested more than {MAX_DEPTH} levels deep")
+    # Only an escape can produce text that is not UTF-8, or the NUL that PostgreSQL refuses.
     if b"\\u" in raw:
         _check_text(line)
     return line
 
 
-def read(line: Mapping[str, Any], fields: tuple[Field, ...]) -> dict[str, Any]:
-    """Return the values of `fields`, an absent object or list as an empty one.
+def values_of(line: Mapping[str, Any], line_type: Any) -> dict[str, Any]:
+    """Return the value of every field of a line type; a missing or null value becomes the field's default.
 
     Raises:
-        LineError: one is missing or not of its type; names it.
+        LineError: a required value is missing, or a value breaks its rule.
     """
-    row = {}
-    for field in fields:
-        value = line.get(field.name)
-        if value is not None:
-            if not field.check.accepts(value):
-                raise LineError(f"has {field.name}={_shown(value)}, which is not {field.check.what}")
-        elif field.check is OBJECT:
-            value = {}
-        elif field.check is LIST:
-            value = []
-        elif not field.is_optional:
-            raise LineError(f"has no {field.name}, which is {field.check.what}")
-        row[field.name] = value
-    return row
+    values = {}
+    for name, accepts, rule, default in _fields(line_type):
+        value = line.get(name)
+        if value is None:
+            if default is MISSING:
+                raise LineError(f"has no {name}, which is {rule}")
+            value = default and default()
+        elif not accepts(value):
+            raise LineError(f"has {name}={_shown(value)}, which is not {rule}")
+        values[name] = value
+    return values
 
 
-def _check_of(name: str, kind: Any) -> Check:
-    if name == "t":
-        return TIME
-    if isinstance(kind, JSON):
-        return LIST if name in {"gpus", "hosts", "command", "tags"} else OBJECT
-    if isinstance(kind, String):
-        longest = kind.length
-        if longest is None:
-            return TEXT
-        return Check(
-            f"a text of at most {longest} characters",
-            lambda value: type(value) is str and len(value) <= longest,
-        )
-    for type_, check in (
-        (Boolean, BOOLEAN),
-        (BigInteger, BIG_INTEGER),
-        (Integer, INTEGER),
-        (Double, NUMBER),
-    ):
-        if isinstance(kind, type_):
-            return check
-    raise TypeError(f"column {name} has type {kind!r}, for which there is no check")
+def read(line: Mapping[str, Any], line_type: type[LineT]) -> LineT:
+    """Return a line as its class; raises LineError as `values_of` does."""
+    return line_type(**values_of(line, line_type))
+
+
+@cache
+def _fields(line_type: Any) -> tuple[tuple[str, Callable[[Any], bool], str, Any], ...]:
+    """Return of each field: name, check, rule, and default (MISSING, None, or the maker of an empty container)."""
+    hints = get_type_hints(line_type, include_extras=True)
+    found = []
+    for item in fields(line_type):
+        check = check_of(hints[item.name])
+        default = item.default if item.default_factory is MISSING else item.default_factory
+        found.append((item.name, check.accepts, check.rule, default))
+    return tuple(found)
+
+
+def check_of(hint: Any) -> Check:
+    """Return the check of a field, from its type hint."""
+    # `Count | None` has the annotated type as its first argument; `Count` is that type itself.
+    annotated = hint if hasattr(hint, "__metadata__") else get_args(hint)[0]
+    check = annotated.__metadata__[0]
+    assert isinstance(check, Check), hint
+    return check
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
@@ -140,7 +91,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 def _check_text(line: Mapping[str, Any]) -> None:
     text = json.dumps(line, ensure_ascii=False)
-    # A backslash in a text is written as two, which must not be read as the start of an escape.
+    # JSON writes a backslash as two; without them, only real escapes remain.
     if "\\u0000" in text.replace("\\\\", ""):
         raise LineError("has a text with a NUL character")
     try:

@@ -5,13 +5,13 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from sqlalchemy import BigInteger, Integer, String
+
 from db.ingest.attempts import submitted_at
-from db.ingest.lines import INTEGER, NUMBER, Check, fields_of
 from db.models import Annotation, Attempt, Run
 
 NOT_OF_THE_WORK = frozenset({"name", "resume", "seed"})
 """Config keys in which repeats of one another may differ."""
-_CHECKS = {field.name: field.check for field in fields_of(Run)}
 
 
 def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], num_lines: int) -> Run:
@@ -31,13 +31,12 @@ def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], nu
         name=name,
         tags=tags,
         note=note,
-        recipe=_of_config(newest, "recipe", _CHECKS["recipe"]),
-        model=_of_setup(attempts, "model", "name", _CHECKS["model"]) or _of_config(newest, "model", _CHECKS["model"]),
-        dataset=_of_setup(attempts, "dataset", "name", _CHECKS["dataset"])
-        or _of_config(newest, "dataset", _CHECKS["dataset"]),
-        parallel=_of_config(newest, "parallel", _CHECKS["parallel"]),
-        precision=_newest(attempts, lambda item: _checked(item.setup.get("precision"), _CHECKS["precision"]))
-        or _of_config(newest, "precision", _CHECKS["precision"]),
+        recipe=_of_config(newest, "recipe"),
+        model=_of_setup(attempts, "model", "name", "model") or _of_config(newest, "model"),
+        dataset=_of_setup(attempts, "dataset", "name", "dataset") or _of_config(newest, "dataset"),
+        parallel=_of_config(newest, "parallel"),
+        precision=_newest(attempts, lambda item: _storable("precision", item.setup.get("precision")))
+        or _of_config(newest, "precision"),
         config=newest.config,
         config_digest=_digest(attempts),
         status=newest.status,
@@ -50,12 +49,12 @@ def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], nu
         num_nodes=newest.num_nodes,
         device_type=devices[0],
         device_name=devices[1],
-        global_batch_size=_of_config(newest, "global_batch_size", INTEGER),
-        num_epochs=_of_config(newest, "epochs", NUMBER),
+        global_batch_size=_of_config(newest, "global_batch_size"),
+        num_epochs=_storable("num_epochs", newest.config.get("epochs")),
         step=_newest(attempts, lambda item: item.start_step if item.end_step is None else item.end_step),
-        num_steps=_newest(attempts, lambda item: _checked(item.setup.get("num_steps"), INTEGER)),
-        num_train_features=_of_setup(attempts, "dataset", "num_train_features", INTEGER),
-        num_parameters=_of_setup(attempts, "model", "num_parameters", _CHECKS["num_parameters"]),
+        num_steps=_newest(attempts, lambda item: _storable("num_steps", item.setup.get("num_steps"))),
+        num_train_features=_of_setup(attempts, "dataset", "num_train_features", "num_train_features"),
+        num_parameters=_of_setup(attempts, "model", "num_parameters", "num_parameters"),
         wall_clock_s=_wall_clock_s(first, newest),
         train_time_s=_total(item.train_time_s for item in attempts),
         eval_time_s=_total(item.eval_time_s for item in attempts),
@@ -97,7 +96,7 @@ def _devices(attempt: Attempt) -> tuple[str | None, str | None]:
 def _joined(attempt: Attempt, key: str) -> str | None:
     names = {host[key] for host in attempt.hosts if isinstance(host.get(key), str)}
     text = " + ".join(sorted(names))
-    return text if text and _CHECKS[key].accepts(text) else None
+    return _storable(key, text) if text else None
 
 
 def _digest(attempts: Sequence[Attempt]) -> str:
@@ -136,13 +135,21 @@ def _largest(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _of_config(attempt: Attempt, key: str, check: Check) -> Any:
-    return _checked(attempt.config.get(key), check)
+def _of_config(attempt: Attempt, name: str) -> Any:
+    return _storable(name, attempt.config.get(name))
 
 
-def _of_setup(attempts: Sequence[Attempt], part: str, key: str, check: Check) -> Any:
-    return _newest(attempts, lambda item: _checked((item.setup.get(part) or {}).get(key), check))
+def _of_setup(attempts: Sequence[Attempt], part: str, key: str, column: str) -> Any:
+    return _newest(attempts, lambda item: _storable(column, (item.setup.get(part) or {}).get(key)))
 
 
-def _checked(value: Any, check: Check) -> Any:
-    return value if value is not None and check.accepts(value) else None
+def _storable(column: str, value: Any) -> Any:
+    """Return a value from a free-form object if a column of `Run` can hold it, else None."""
+    kind = Run.__table__.c[column].type
+    if isinstance(kind, String):
+        fits = type(value) is str and (kind.length is None or len(value) <= kind.length)
+    elif isinstance(kind, Integer):
+        fits = type(value) is int and 0 <= value < 2 ** (63 if isinstance(kind, BigInteger) else 31)
+    else:
+        fits = type(value) in (int, float) and -1e308 <= value <= 1e308
+    return value if fits else None

@@ -1,10 +1,7 @@
-from dataclasses import fields
-
 import pytest
 from sqlalchemy import Table
 
 from db.models import Base
-from elasticqa.run.metrics import Evaluation, StepMetrics
 
 OF_RUN = [table for table in Base.metadata.sorted_tables if "run_id" in table.c]
 
@@ -42,13 +39,3 @@ def test_columns_of_memory_and_bytes_hold_more_than_32_bits(table: Table) -> Non
 def test_nothing_comparative_is_a_column() -> None:
     names = {column.name for table in Base.metadata.sorted_tables for column in table.c}
     assert not [name for name in names if "speedup" in name or "efficiency" in name or "ratio" in name]
-
-
-def test_columns_of_steps_are_the_fields_of_step_metrics() -> None:
-    columns = {column.name for column in Base.metadata.tables["steps"].c}
-    assert columns - {"run_id", "attempt", "t"} == {field.name for field in fields(StepMetrics)}
-
-
-def test_columns_of_evaluations_are_the_fields_of_an_evaluation() -> None:
-    columns = {column.name for column in Base.metadata.tables["evaluations"].c}
-    assert columns - {"run_id", "attempt", "line", "t"} == {field.name for field in fields(Evaluation)}

@@ -66,6 +66,7 @@ def test_unknown_kinds_and_keys_are_no_error(engine: Engine, runs: Path) -> None
         (attempt_line("a", provenance="dreamt"), "has provenance='dreamt'"),
         (attempt_line("a", config=[]), "has config=[]"),
         (step_line(1), "is no attempt line"),
+        (attempt_line("a", n="1"), "has n='1', which is not a count"),
     ],
 )
 def test_file_with_a_first_line_not_to_be_trusted_is_skipped(
