@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from benchmarks.training.ours import Loop
-from benchmarks.training.setting import Data, facts, model_name, parser, write
+from benchmarks.support.setup import Data, facts, model_name, parser, write
+from benchmarks.training.elasticqa_loop import Loop
 from elasticqa.checkpoint.checkpointer import Checkpointer
-from elasticqa.checkpoint.manifest import Manifest
 from elasticqa.config.train_config import Parallel, TrainConfig
 from elasticqa.distributed.topology import Topology
-from elasticqa.training.main import PROCESS_GROUP_TIMEOUT
+from elasticqa.training.app_state import app_state_of
+from elasticqa.training.worker import PROCESS_GROUP_TIMEOUT
 
 STRATEGIES: tuple[Parallel, ...] = ("ddp", "fsdp")
 
@@ -37,6 +37,20 @@ class Part:
     """Of checkpoints; where there are none nothing is loaded."""
     first: int
     last: int
+
+
+class SaveTimes:
+    """Keeps time and size of the last checkpoint that is whole."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, Any] = {}
+
+    def flush(self) -> None:
+        """Do nothing: there is no journal."""
+
+    def write(self, _kind: str, fields: dict[str, Any]) -> None:
+        """Keep the figures of a `checkpoint` line."""
+        self.times = {"save_s": fields["save_time_s"], "bytes": fields["bytes"]}
 
 
 def parts(given: argparse.Namespace, wanted: Sequence[Part]) -> list[dict[str, Any]]:
@@ -68,28 +82,22 @@ def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str,
     with ExitStack() as stack:
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         loop = Loop(config, Data.of(given).features(), topology, given.model, stack, **off)
-        checkpointer = Checkpointer(Path(part.directory), topology, keep=9)
+        engine, record = loop.train_step, SaveTimes()
+        checkpointer = Checkpointer(Path(part.directory), topology, app_state_of(engine), keep=9, record=record)
         stack.callback(checkpointer.close)
-        engine = loop.engine
-        extra = {"updater": engine.updater.state_dict()}
         engine.prime(part.first)
         loop.skip(part.first)
         began = time.perf_counter()
         if (found := checkpointer.newest_whole()) is not None:
-            checkpointer.restore(found[0], engine.model, engine.optimizer, extra)
+            checkpointer.restore(*found)
             told["restore_s"] = time.perf_counter() - began
         for step in range(part.first, part.last):
             if not part.first and step == part.last // 2:
-                checkpointer.start(
-                    Manifest(step, {}, {}),
-                    engine.model,
-                    engine.optimizer,
-                    extra,
-                    lambda done: told.update(save_s=done.save_time_s, bytes=done.manifest.num_bytes),
-                )
+                checkpointer.start(step, "interval")
             loop.step()
         loop.read_all()
         checkpointer.finish()
+        told.update(record.times)
         told["losses"] = loop.losses
     return told
 

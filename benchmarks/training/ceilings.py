@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks.training.setting import bert_config, facts, synchronize, write
+from benchmarks.support.setup import bert_config, facts, synchronize, write
 from elasticqa.distributed.topology import Topology
 
 MIB = 1 << 20

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Trainer
 
+from benchmarks.support.setup import MAX_LENGTH, Data, build_model, facts, model_name, parser, write
+from benchmarks.training.elasticqa_loop import Loop
 from benchmarks.training.hf_trainer import arguments
-from benchmarks.training.ours import Loop
-from benchmarks.training.rounds import Case, Pace, measure, summary
-from benchmarks.training.rows import Rows, as_it_is
-from benchmarks.training.setting import MAX_LENGTH, Data, build_model, facts, model_name, parser, write
+from benchmarks.training.interleaved import Case, Pace, measure, summary
+from benchmarks.training.padded_dataset import PaddedDataset, identity_collator
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import epoch_order
 from elasticqa.data.squad.features import Features
@@ -100,6 +100,7 @@ def ours_losses(model: str, features: Features, size: int) -> list[float]:
         loop.warm_up()
         for _ in range(len(features) // size):
             loop.step()
+        loop.read_all()
     return loop.losses
 
 
@@ -121,8 +122,8 @@ def trainer_losses(model: str, features: Features, data: Data, size: int) -> lis
         trainer = Trainer(
             model=_OverTokens(build_model(model, config.seed, attn_implementation="sdpa", **NO_DROPOUT)),
             args=settings,
-            train_dataset=Rows(features, is_padded=True, order=np.asarray(order)),
-            data_collator=as_it_is,
+            train_dataset=PaddedDataset(features, is_padded=True, order=np.asarray(order)),
+            data_collator=identity_collator,
         )
         trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

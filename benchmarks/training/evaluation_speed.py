@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import AutoTokenizer
 
-from benchmarks.training.setting import (
+from benchmarks.support.setup import (
     DOC_STRIDE,
     MAX_LENGTH,
     bert_config,

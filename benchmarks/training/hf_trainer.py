@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from benchmarks.training.rounds import Case
-from benchmarks.training.rows import Rows, as_it_is
-from benchmarks.training.setting import build_model
-from benchmarks.training.variant import Worker
+from benchmarks.support.setup import build_model
+from benchmarks.training.interleaved import Case
+from benchmarks.training.padded_dataset import PaddedDataset, identity_collator
+from benchmarks.training.worker import Worker
 
 BF16: dict[str, Any] = {"bf16": True, "tf32": True}
 GROUPED = "group_by_length"
@@ -71,10 +71,10 @@ class _Turns(TrainerCallback):
         self._worker = worker
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        assert self._worker.goes_on()
+        assert self._worker.wants_step()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        control.should_training_stop = not self._worker.goes_on()
+        control.should_training_stop = not self._worker.wants_step()
 
 
 def run(case: Case, worker: Worker) -> None:
@@ -82,14 +82,14 @@ def run(case: Case, worker: Worker) -> None:
     changes = dict(VARIANTS[case.variant])
     if case.world_size > 1 and not torch.cuda.is_available():
         changes["ddp_backend"] = "gloo"
-    rows = Rows(case.data.features(), is_padded=changes.get("train_sampling_strategy") != GROUPED)
+    rows = PaddedDataset(case.data.features(), is_padded=changes.get("train_sampling_strategy") != GROUPED)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.fspath(case.data.cache / "compiled"))
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=build_model(case.model, 0, attn_implementation="sdpa"),
             args=arguments(folder, case, num_train_epochs=1000, **changes),
             train_dataset=rows,
-            data_collator=as_it_is,
+            data_collator=identity_collator,
             callbacks=[_Turns(worker)],
         )
         trainer.train()

@@ -13,10 +13,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers.models.bert.modeling_bert import BertLayer
 
-from benchmarks.training.rounds import Case
-from benchmarks.training.rows import Batch, Rows, as_it_is
-from benchmarks.training.setting import build_model
-from benchmarks.training.variant import Worker
+from benchmarks.support.setup import build_model
+from benchmarks.training.interleaved import Case
+from benchmarks.training.padded_dataset import Batch, PaddedDataset, identity_collator
+from benchmarks.training.worker import Worker
 
 NUM_STEPS = 10_000
 """Of the schedule; more than any measurement takes."""
@@ -59,10 +59,10 @@ class _Turns(L.Callback):
         self._worker = worker
 
     def on_train_start(self, *_: Any) -> None:
-        assert self._worker.goes_on()
+        assert self._worker.wants_step()
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        trainer.should_stop = not self._worker.goes_on()
+        trainer.should_stop = not self._worker.wants_step()
 
 
 def _strategy(variant: str) -> Any:
@@ -82,14 +82,14 @@ def run(case: Case, worker: Worker) -> None:
         os.environ.setdefault("TORCHELASTIC_RUN_ID", "benchmark")
     torch.set_float32_matmul_precision("high")
     loader = DataLoader(
-        Rows(case.data.features(), is_padded=True),
+        PaddedDataset(case.data.features(), is_padded=True),
         batch_size=case.global_batch_size // case.world_size,
         shuffle=True,
         num_workers=WORKERS if is_cuda else 0,
         persistent_workers=is_cuda,
         pin_memory=is_cuda,
         drop_last=True,
-        collate_fn=as_it_is,
+        collate_fn=identity_collator,
     )
     trainer = L.Trainer(
         accelerator="gpu" if is_cuda else "cpu",

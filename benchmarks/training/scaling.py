@@ -5,8 +5,8 @@ Weak: equally many features a GPU. Strong: the same global batch.
 
 from typing import Any
 
-from benchmarks.training.rounds import Case, Pace, measure, summary
-from benchmarks.training.setting import Data, parser, write
+from benchmarks.support.setup import Data, parser, write
+from benchmarks.training.interleaved import Case, Pace, measure, summary
 
 SINGLE = {"elasticqa": "elasticqa", "hf": "hf_bf16", "lightning": "lightning_bf16"}
 """First word of a variant -> what runs on one GPU."""

@@ -16,13 +16,13 @@ from typing import Any
 
 from torch import nn
 
-from benchmarks.training.ours import Loop, add_loop_options, config_of_options
-from benchmarks.training.setting import Data, facts, model_name, parser, synchronize, write
+from benchmarks.support.setup import Data, facts, model_name, parser, synchronize, write
+from benchmarks.training.elasticqa_loop import Loop, add_loop_options, config_of_options
 from elasticqa.distributed.topology import Topology
 from elasticqa.models import parallelize
 from elasticqa.profiling.step_profiler import StepProfiler
 from elasticqa.training import graph_step
-from elasticqa.training.reducer import GradientExchange
+from elasticqa.training.reducer import GradientReducer
 
 KERNELS_KEPT = 12
 MOST_STEPS = 112
@@ -43,17 +43,17 @@ class NoExchange:
 def change_exchange(kind: str, bucket_mib: float | None) -> None:
     """Let captured steps of DDP exchange gradients otherwise than the trainer's."""
     if kind != "ours":
-        graph_step.GradientExchange = NoExchange  # type: ignore[assignment,attr-defined]
+        graph_step.GradientReducer = NoExchange  # type: ignore[assignment,attr-defined]
     if kind == "ddp":
 
-        def always(model: nn.Module, is_exchanged: bool) -> None:
-            del is_exchanged
-            parallelize.set_gradient_sync(model, is_exchanged=True)
+        def always(model: nn.Module, is_synced: bool) -> None:
+            del is_synced
+            parallelize.set_gradient_sync(model, is_synced=True)
 
         graph_step.set_gradient_sync = always  # type: ignore[attr-defined]
     if bucket_mib is not None:
         size = round(bucket_mib * 2**20)
-        graph_step.GradientExchange = partial(GradientExchange, bucket_bytes=size)  # type: ignore[assignment,attr-defined]
+        graph_step.GradientReducer = partial(GradientReducer, bucket_bytes=size)  # type: ignore[assignment,attr-defined]
 
 
 def step_ms(loop: Loop, num_steps: int) -> float:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from benchmarks.training.rounds import Case, Pace, measure, summary
-from benchmarks.training.setting import Data, parser, write
+from benchmarks.support.setup import Data, parser, write
+from benchmarks.training.interleaved import Case, Pace, measure, summary
 
 DEFAULT = (
     "elasticqa",

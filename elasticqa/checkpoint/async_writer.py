@@ -1,4 +1,4 @@
-"""How the ranks write one checkpoint together, each in a thread, while their main threads go on with the steps."""
+"""All ranks write one checkpoint together, each in a thread, while their main threads continue to train."""
 
 import shutil
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
@@ -15,32 +15,26 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
+from db.journal_schema import Kind
 from elasticqa.checkpoint.manifest import Manifest, describe, directory_name, write_manifest
 from elasticqa.checkpoint.retention import PARTIAL, prune, put_in_place
 from elasticqa.distributed.topology import Topology
-from elasticqa.errors import CheckpointError, JournalError, RunGoneError
+from elasticqa.errors import CheckpointError, JournalError, RunGoneError, one_line
 
 
-@dataclass(frozen=True)
-class Committed:
-    """A checkpoint that is whole now.
+class Record(Protocol):
+    """The record of a rank, as far as saves use it."""
 
-    Attributes:
-        path: its directory.
-        manifest: of it.
-        save_time_s: from the request to the commit.
-        blocked_time_s: for which training stood still for it.
-    """
+    def flush(self) -> None:
+        """Return once everything recorded so far is on the disk."""
 
-    path: Path
-    manifest: Manifest
-    save_time_s: float
-    blocked_time_s: float
+    def write(self, kind: Kind, fields: dict[str, Any]) -> None:
+        """Add a line of the kind."""
 
 
 @dataclass
-class Saving:
-    """A save on its way; times are of the monotonic clock."""
+class PendingSave:
+    """A save that has started and may not be done; times are of the monotonic clock."""
 
     manifest: Manifest
     began: float
@@ -48,64 +42,75 @@ class Saving:
     waiting_since: float | None = None
     outcome: Future[CheckpointError | None] = field(default_factory=Future)
 
-    def committed(self, path: Path) -> Committed:
-        """Return the checkpoint with its times, now that it is whole."""
+    def journal_line(self, path: Path) -> dict[str, Any]:
+        """Return the fields of the journal's `checkpoint` line, once the checkpoint is whole at ``path``."""
         now = time.monotonic()
-        waited = 0.0 if self.waiting_since is None else now - self.waiting_since
-        return Committed(path, self.manifest, now - self.began, self.staged - self.began + waited)
+        waited_s = 0.0 if self.waiting_since is None else now - self.waiting_since
+        return {
+            "step": self.manifest.step,
+            "path": f"{path.parent.name}/{path.name}",
+            "bytes": self.manifest.num_bytes,
+            "save_time_s": now - self.began,
+            "blocked_time_s": self.staged - self.began + waited_s,
+            "reason": self.manifest.reason,
+        }
 
 
 @dataclass(frozen=True)
-class Writer:
+class AsyncWriter:
     """Writes checkpoints of one run.
 
     Attributes:
-        directory: of its checkpoints.
-        topology: whose group nobody else uses.
-        keep: the newest so many are kept, and the best.
-        flush_record: makes durable what this rank has said of its steps.
+        directory: that holds the checkpoints.
+        topology: with a process group of its own.
+        keep: number of newest checkpoints to keep, beside the best.
+        record: of this rank, if there is one.
     """
 
     directory: Path
     topology: Topology
     keep: int
-    flush_record: Callable[[], None]
+    record: Record | None
 
-    def write(
-        self, saving: Saving, state: dict[str, Any], on_commit: Callable[[Committed], None]
-    ) -> CheckpointError | None:
-        """Write and commit, and return on every rank what kept one from it; every rank must call this.
+    def write(self, save: PendingSave, state: dict[str, Any]) -> CheckpointError | None:
+        """Write and commit a checkpoint, or return on every rank why it failed; every rank must call this.
 
-        Nothing is committed before the lines on its steps are durable: a run that goes on from it says them no more.
+        The record of the saved steps is made durable before the commit: a resumed run does not write it again.
         """
-        final = self.directory / directory_name(saving.manifest.step)
+        final = self.directory / directory_name(save.manifest.step)
         temporary = self.directory / f".{final.name}{PARTIAL}"
         main = self.topology.is_main
         problem = (
             self._together(lambda: _make_empty(temporary) if main else None)
-            or self._together(self.flush_record)
+            or self._together(self.flush)
             or self._together(lambda: self._write_share(state, temporary))
-            or self._together(lambda: self._describe(saving.manifest, temporary))
-            or self._together(lambda: _commit(temporary, final, saving.manifest) if main else None)
+            or self._together(lambda: self._describe(save.manifest, temporary))
+            or self._together(lambda: _commit(temporary, final, save.manifest) if main else None)
         )
         if problem is None:
             if main:
-                on_commit(saving.committed(final))
-                prune(self.directory, saving.manifest.step, self.keep)
+                if self.record is not None:
+                    self.record.write("checkpoint", save.journal_line(final))
+                prune(self.directory, save.manifest.step, self.keep)
             return None
         if main:
             shutil.rmtree(temporary, ignore_errors=True)
         if self.topology.first(None if self.directory.parent.exists() else problem) is not None:
             return RunGoneError(
-                f"run directory {self.directory.parent} is gone: it was removed or its file system is away while the "
-                "run went on, and what it had learned is lost with it; start again"
+                f"run directory {self.directory.parent} is gone: it was removed, or its file system is away, during "
+                "training, and its checkpoints are lost with it; start again"
             )
         return CheckpointError(
-            f"checkpoint {temporary} could not be written: {problem}; the last whole one stays; free some space"
+            f"checkpoint {temporary} could not be written: {problem}; the last whole one is kept; free some space"
         )
 
+    def flush(self) -> None:
+        """Make this rank's record durable."""
+        if self.record is not None:
+            self.record.flush()
+
     def _together(self, work: Callable[[], None]) -> str | None:
-        """Do a part of a save, and return on every rank what the first one says that could not."""
+        """Do one part of a save, and return on every rank the error of the lowest rank that failed, if any."""
         problem = None
         try:
             work()
@@ -116,13 +121,13 @@ class Writer:
         return self.topology.first(problem)
 
     def _write_share(self, state: dict[str, Any], path: Path) -> None:
-        # The copies are on the host already; a writer that copies ahead would make streams on the GPU.
+        # The copies are in host memory already; a writer that copies ahead would create CUDA streams.
         writer = _Writer(path, per_thread_copy_ahead=0)
         is_alone = not self.topology.is_distributed
         state_dict_saver.save(state, storage_writer=writer, process_group=self.topology.group, no_dist=is_alone)
 
     def _describe(self, manifest: Manifest, path: Path) -> None:
-        """Bring together on rank 0 what each rank says of the files that it wrote."""
+        """Collect on rank 0 the size and digest of the files that each rank wrote."""
         own = describe(path, f"__{self.topology.rank}_*")
         for files in self.topology.gather(own):
             manifest.files.update(files)
@@ -131,7 +136,7 @@ class Writer:
 def _make_empty(path: Path) -> None:
     if path.exists():
         shutil.rmtree(path)
-    # Not with all its parents: a run that was deleted must not come back in part.
+    # Not with all its parents: a deleted run must not reappear in part.
     path.parent.mkdir(exist_ok=True)
     path.mkdir()
 
@@ -142,9 +147,9 @@ def _commit(temporary: Path, final: Path, manifest: Manifest) -> None:
 
 
 class _Writer(FileSystemWriter):
-    """Says what the operating system said: on a full disk, torch's archive writer says that a position is unexpected.
+    """Raises the operating system's error: on a full disk, torch's archive writer reports an unexpected position.
 
-    Here and not where the error is told, since what led to it does not reach the other ranks.
+    The cause of an error does not reach the other ranks, so it is unwrapped here.
     """
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
@@ -163,7 +168,6 @@ class _Writer(FileSystemWriter):
 
 
 def cause_of(error: CheckpointException) -> str:
-    """Return what the first rank that failed says, on one line."""
+    """Return the error of the lowest rank that failed, on one line."""
     first, _ = error.failures[min(error.failures)]
-    lines = str(first).strip().splitlines()
-    return f"{type(first).__name__}: {lines[0]}" if lines else type(first).__name__
+    return one_line(first)

@@ -9,57 +9,81 @@ from collections.abc import Callable
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""The end of a job, the scheduler's warning before it, Ctrl-C, and a terminal that is closed or says quit."""
+"""The end of a job, the scheduler's warning before it, Ctrl-C, and a terminal that is closed or sends quit."""
 
-AGENT_PID_VARIABLE = "ELASTICQA_AGENT_PID"
-"""The process that started this one, and is to end before it."""
 _PR_SET_PDEATHSIG = 1
 
 
 class StopRequest:
-    """Remembers the first signal; repeats within the grace period change nothing, but for a second Ctrl-C."""
+    """A request to stop training, which all ranks agree on: they stop after the same step, save, and end.
+
+    A rank votes with every step (`vote`), the votes are added up over all ranks beside the loss, and each rank reads
+    the sum a few steps later (`count`). Signals after the first change nothing, except a second Ctrl-C.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        """The first stop signal of this process."""
+        self._is_requested = False
+        self.is_agreed = False
+        """Some rank has voted to stop, and all ranks know it."""
 
     def install(self) -> None:
-        """Listen from now on; only the main thread may call this."""
+        """Handle the stop signals from now on; only the main thread may call this."""
         for number in STOP_SIGNALS:
             # nohup, or a shell that starts it in the background, has some of them ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 
+    def request(self) -> None:
+        """Ask to stop without a signal: what this attempt learns cannot be saved or recorded any more."""
+        self._is_requested = True
+
+    @property
+    def vote(self) -> float:
+        """This rank's vote in the step that starts now: 1.0 to stop."""
+        return float(self._is_requested or self.received is not None)
+
+    def count(self, votes: float) -> None:
+        """Take the votes of all ranks in one step."""
+        self.is_agreed |= votes > 0
+
+    @property
+    def reason(self) -> signal.Signals:
+        """The signal that ended the attempt; SIGTERM where only another rank received one."""
+        return self.received or signal.SIGTERM
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.received is None:
             self.received = signal.Signals(number)
         if number == signal.SIGINT:
-            # Whoever does not want to wait for the checkpoint presses it again.
+            # A second Ctrl-C ends the process without waiting for the checkpoint.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-class EarlyEnd:
+class EarlyExit:
     """Ends a process that is asked to stop before it has anything to save, even while its main thread waits.
 
-    No handler runs while the main thread waits for a peer in native code, so a thread listens here.
+    Python runs no signal handler while the main thread waits for a peer in native code, so a thread listens.
     """
 
     def __init__(self, end: Callable[[signal.Signals], None]) -> None:
         """Prepare.
 
         Args:
-            end: what ends the process; called in a thread.
+            end: ends the process; called in a thread.
         """
         self._end = end
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="early end", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="early exit", daemon=True)
 
     def start(self, request: StopRequest) -> None:
         """Listen from now on; only the main thread may call this.
 
         Args:
-            request: whose handlers are there already, so that it may have been made before.
+            request: its handlers are installed; a signal that it has received already ends the process now.
         """
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._thread.start()
@@ -83,10 +107,10 @@ class EarlyEnd:
 
 
 def stop_with_parent(parent: int) -> None:
-    """Have this process asked to stop when its parent dies, which otherwise would leave it behind.
+    """Have this process asked to stop (SIGTERM) when its parent dies.
 
     Args:
-        parent: process id of who started it; it may have died already.
+        parent: process id of the parent; it may have died already.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))

@@ -11,9 +11,10 @@ from elasticqa.data.sampler import Sampler
 from elasticqa.data.squad.features import Features
 from elasticqa.data.task import Task
 from elasticqa.distributed.topology import Topology, resolve_precision
+from elasticqa.distributed.torch_internals import set_compile_caches
 from elasticqa.elastic.signals import StopRequest
-from elasticqa.models.acceleration import accelerate, check_equal, compile_layers, keep_compiled
-from elasticqa.models.fused_layers import fuse
+from elasticqa.models.acceleration import check_ranks_agree, choose_acceleration, compile_layers
+from elasticqa.models.fused_layers import fuse_layers
 from elasticqa.models.parallelize import DTYPES, is_sharded, parallelize
 from elasticqa.models.question_answering import QuestionAnswerer, feature_losses
 from elasticqa.profiling.step_profiler import NoProfiler, StepProfiler
@@ -46,7 +47,7 @@ def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: St
     """
     config, plan, task = attempt.config, attempt.plan, loaded.task
     train_step = build_train_step(
-        config, topology, plan=plan, features=task.train, answerer=loaded.answerer, stop=stop, stack=stack
+        config, topology, plan=plan, features=task.train, answerer=loaded.answerer, stack=stack
     )
     recorder = _recorder(topology, attempt, stack)
     progress = Progress(plan=plan, began_at=attempt.started_at)
@@ -56,8 +57,7 @@ def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: St
         app_state_of(train_step, progress),
         keep=config.keep_checkpoints,
         config=config.to_dict(),
-        flush_record=recorder.flush,
-        on_commit=lambda committed: recorder.write("checkpoint", committed.journal_line()),
+        record=recorder,
     )
     stack.callback(checkpointer.close)
     sampler = Sampler(
@@ -122,7 +122,6 @@ def build_train_step(
     plan: BatchPlan,
     features: Features,
     answerer: QuestionAnswerer,
-    stop: StopRequest,
     stack: ExitStack,
 ) -> TrainStep:
     """Parallelize the model and return its training step; every rank must call this.
@@ -131,10 +130,10 @@ def build_train_step(
         ConfigError: precision, strategy or acceleration do not fit the devices, or ranks differ in them.
     """
     precision = resolve_precision(config.precision, topology.device)
-    acceleration = accelerate(config, topology, answerer, precision, plan.num_steps)
-    check_equal(topology, precision, acceleration)
+    acceleration = choose_acceleration(config, topology, answerer, precision, plan.num_steps)
+    check_ranks_agree(topology, precision, acceleration)
     if topology.device.type == "cuda" or acceleration.is_compiled:
-        keep_compiled(home() / "cache")
+        set_compile_caches(home() / "cache")
     if acceleration.is_captured:
         # A capture needs a stream of its own. All work from here on uses it: DDP's hooks stay on the stream that they
         # were created on.
@@ -143,7 +142,7 @@ def build_train_step(
     if acceleration.is_compiled:
         compile_layers(model)
     if acceleration.is_fused:
-        fuse(model, DTYPES[precision], is_sharded=is_sharded(model))
+        fuse_layers(model, DTYPES[precision], is_sharded=is_sharded(model))
     optimizer = build_optimizer(model, config)
     eager = EagerTrainStep(
         topology=topology,
@@ -153,7 +152,6 @@ def build_train_step(
         updater=Updater(optimizer, config, precision, topology.device),
         precision=precision,
         seed=config.seed,
-        stop=stop,
         losses=torch.compile(feature_losses, dynamic=True) if acceleration.is_compiled else feature_losses,
     )
     train_step: TrainStep = eager
@@ -163,7 +161,7 @@ def build_train_step(
             global_batch_size=plan.global_batch_size,
             micro_batch_size=config.micro_batch_size,
             max_length=config.max_length,
-            has_weight_kernel=acceleration.is_fused,
+            has_adamw_kernel=acceleration.is_fused,
         )
     stack.callback(train_step.close)
     return train_step

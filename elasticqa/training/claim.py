@@ -10,16 +10,19 @@ from typing import Any
 
 import psutil
 
+from db.journal_schema import SCHEMA_VERSION
 from db.storage.run_files import journal_path
 from elasticqa.config.batch_plan import BatchPlan, batch_plan
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.distributed.facts import git_facts, host_facts, scheduler_facts, software_facts
 from elasticqa.distributed.topology import Topology
-from elasticqa.elastic.end_causes import announce_attempt, take_startup_failures, write_missing_end
+from elasticqa.elastic.agent_directory import AgentDirectory
+from elasticqa.elastic.end_causes import write_missing_end
 from elasticqa.errors import ConfigError
 from elasticqa.run.attempt import Attempt
 from elasticqa.run.home import runs_dir
-from elasticqa.run.journal import SCHEMA_VERSION, FeatureLog, Journal, claim_attempt
+from elasticqa.run.journal import FeatureLog, Journal, claim_attempt
 from elasticqa.run.journal_reader import first_attempt_line, newest_end_line, read_attempt_line
 from elasticqa.run.lock import hold
 from elasticqa.run.oom_records import OutOfMemoryRecord, smallest_oom_record
@@ -55,16 +58,18 @@ def start_attempt(
     stack.callback(feature_log.close)
     journal = None
     if topology.is_node_main:
-        announce_attempt(directory, number)
+        agent = AgentDirectory.from_env()
+        if agent is not None:
+            agent.announce_attempt(directory, number)
         journal = Journal(directory, number, topology.node_rank)
         stack.callback(journal.close)
         facts = _first_line(config, topology, directory, number)
         journal.write("attempt", {**facts, "started_at": started_at})
         # A run whose first line is lost would not be known again.
         journal.flush()
-        for lost in take_startup_failures():
-            data = {"kind": lost.kind, "t": lost.t}
-            journal.write("event", {"name": "start_failed", "message": f"{lost}, before this attempt", "data": data})
+        for cause in agent.take_startup_failures() if agent is not None else []:
+            data = {"kind": cause.kind, "t": cause.t}
+            journal.write("event", {"name": "start_failed", "message": f"{cause}, before this attempt", "data": data})
         sampler = SystemSampler(journal, topology.node_rank, SYSTEM_SAMPLE_INTERVAL_S)
         sampler.start()
         stack.callback(sampler.stop)
@@ -136,7 +141,7 @@ def _claim(
 
 
 def _first_line(config: TrainConfig, topology: Topology, directory: Path, number: int) -> dict[str, Any]:
-    scheduler = scheduler_facts(os.environ)
+    scheduler = scheduler_facts(ENVIRONMENT)
     before = (read_attempt_line(journal_path(directory, number - 1)) or {}).get("scheduler")
     if isinstance(before, dict) and before.get("started_at") == scheduler["started_at"]:
         # The same start by the scheduler: this attempt has not waited in the queue again.

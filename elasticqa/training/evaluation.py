@@ -3,14 +3,12 @@
 import json
 import logging
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elasticqa.config.train_config import Precision
@@ -21,7 +19,7 @@ from elasticqa.data.squad.metric import Score, mean_metrics, squad_scores
 from elasticqa.data.squad.read import Example
 from elasticqa.distributed.topology import Topology
 from elasticqa.run.metrics import Evaluation
-from elasticqa.training.host_copy import to_host
+from elasticqa.training.host_copy import HostCopies
 from elasticqa.training.train_step import autocast
 
 logger = logging.getLogger(__name__)
@@ -117,7 +115,7 @@ def spans_of_share(
     most = -(-len(by_length) // topology.world_size)
     batches = np.array_split(mine, -(-most // FEATURES_PER_BATCH[topology.device.type]))
     spans = [
-        best_spans(features, indices, start, end, max_answer_length)
+        best_spans(features, indices, start.numpy(), end.numpy(), max_answer_length)
         for indices, (start, end) in _logits(model, features, batches, topology, precision)
         if len(indices)
     ]
@@ -126,27 +124,18 @@ def spans_of_share(
 
 def _logits(
     model: nn.Module, features: Features, batches: list[Indices], topology: Topology, precision: Precision
-) -> Iterator[tuple[Indices, NDArray[np.float32]]]:
+) -> Iterator[tuple[Indices, Tensor]]:
     """Yield the logits of each batch, (2, tokens); a GPU works on the next ones meanwhile."""
-    pending: deque[tuple[Indices, Tensor, torch.cuda.Event | None]] = deque()
+    copies: HostCopies[Indices] = HostCopies()
     # Layers were compiled for training; for these few passes they would be compiled once more.
     with torch.compiler.set_stance("force_eager"):
         for indices in batches:
             batch = pack(features, indices).to(topology.device)
             with autocast(precision, topology.device):
                 logits = model(batch)
-            pending.append((indices, *to_host(logits)))
-            if len(pending) > AHEAD:
-                yield _read(pending)
-    while pending:
-        yield _read(pending)
-
-
-def _read(pending: deque[tuple[Indices, Tensor, torch.cuda.Event | None]]) -> tuple[Indices, NDArray[np.float32]]:
-    indices, on_host, is_copied = pending.popleft()
-    if is_copied is not None:
-        is_copied.synchronize()
-    return indices, on_host.numpy()
+            copies.push(indices, logits)
+            yield from copies.read(lag=AHEAD)
+    yield from copies.read(lag=0)
 
 
 NO_SPANS = Spans(

@@ -47,7 +47,7 @@ def train(worker: Worker) -> int:
             trainer.recorder.write("setup", setup | {"phases": timer.take()})
             trainer.recorder.say(opening(attempt.config, topology, setup, attempt))
             worker.early_exit.cancel()
-            with worker.health_check.monitors_main_thread():
+            with worker.health_check.main_thread.active():
                 trainer.train()
                 timer.skip()
                 if trainer.stopped_by is None:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import torch
 
-from elasticqa.data.sampler import Extent
+from elasticqa.data.sampler import MicroBatchShape
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 
@@ -33,18 +33,18 @@ class MemoryGuard:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._known = Extent(0, 0, 0)
+        self._known = MicroBatchShape(0, 0, 0)
 
-    def knows(self, extent: Extent) -> bool:
+    def knows(self, shape: MicroBatchShape) -> bool:
         """Whether as much has fitted before."""
-        return self._known.covers(extent)
+        return self._known.covers(shape)
 
-    def attempt(self, work: Callable[[], T], extent: Extent) -> T:
+    def attempt(self, work: Callable[[], T], shape: MicroBatchShape) -> T:
         """Return what the work gives; every rank must call this.
 
         Args:
             work: in which ranks exchange nothing.
-            extent: of its largest micro-batch on any rank.
+            shape: of its largest micro-batch on any rank.
 
         Raises:
             DoesNotFitError: on every rank, when one has run out of memory.
@@ -63,16 +63,16 @@ class MemoryGuard:
             results.clear()
             if self._topology.device.type == "cuda":
                 torch.cuda.empty_cache()
-            raise self._error(extent)
-        self._known = self._known.union(extent)
+            raise self._error(shape)
+        self._known = self._known.union(shape)
         return results[0]
 
-    def attempt_exchanging(self, work: Callable[[], T], extent: Extent) -> T:
+    def attempt_exchanging(self, work: Callable[[], T], shape: MicroBatchShape) -> T:
         """Return what the work gives, in which ranks wait for one another.
 
         Args:
             work: that cannot be tried without exchange, since weights are sharded, or need not, since it has fitted.
-            extent: of its largest micro-batch on any rank.
+            shape: of its largest micro-batch on any rank.
 
         Raises:
             NoMemoryHereError: on a rank that has run out of memory, and only there.
@@ -82,10 +82,10 @@ class MemoryGuard:
         except RuntimeError as error:
             if not lacks_memory(error):
                 raise
-            raise NoMemoryHereError(self._error(extent), extent.num_features) from error
+            raise NoMemoryHereError(self._error(shape), shape.micro_batch_size) from error
 
-    def _error(self, extent: Extent) -> DoesNotFitError:
-        return DoesNotFitError(extent.num_features, extent.num_tokens, self._topology.device)
+    def _error(self, shape: MicroBatchShape) -> DoesNotFitError:
+        return DoesNotFitError(shape.micro_batch_size, shape.num_tokens, self._topology.device)
 
     def _is_any(self, is_short: bool) -> bool:
         """Whether it is so on any rank; ranks wait for one another here."""

@@ -1,13 +1,14 @@
 """AdamW with decay groups, the learning rate as a function of the step, and the update that may be skipped."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 
 from elasticqa.config.train_config import Precision, TrainConfig
-from elasticqa.models.kernels.adamw import WeightKernel
+from elasticqa.distributed.torch_internals import update_loss_scale_
+from elasticqa.models.kernels.adamw import AdamWKernel
 
 INITIAL_LOSS_SCALE = 2.0**14
 """GradScaler starts at 2**16, whose first steps overflow with BERT's initial losses."""
@@ -37,10 +38,9 @@ def learning_rate_at(step: int, num_steps: int, config: TrainConfig) -> float:
 
 
 class Updater:
-    """Clip, unscale and update in one go, without asking the device for a value.
+    """Clip, unscale and update without reading a value from the device.
 
-    A step whose global gradient norm or loss is not finite changes nothing: fused AdamW reads the verdict on the
-    device. With fp16 the loss is scaled up and the scale follows overflows (Micikevicius et al. 2018,
+    A step whose global gradient norm or loss is not finite changes nothing: fused AdamW reads the flag on the device. With fp16 the loss is scaled up and the scale follows overflows (Micikevicius et al. 2018,
     arXiv:1710.03740, section 3.2); for other precisions the scale is 1 and stays.
     """
 
@@ -51,21 +51,27 @@ class Updater:
         self._max_grad_norm = config.max_grad_norm
         self._is_scaled = precision == "fp16"
         self.scale = torch.full((), INITIAL_LOSS_SCALE if self._is_scaled else 1.0, device=device)
-        self.kernel: WeightKernel | None = None
-        """Updates in place of the optimizer's own step, inside a capture."""
+        self.kernel: AdamWKernel | None = None
+        """Replaces the optimizer's own step inside a capture."""
         self._growth = torch.zeros((), dtype=torch.int32, device=device)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the loss scale and the steps since it last changed; a checkpoint is loaded into these tensors.
+        """Return the loss scale and the steps since it last changed.
 
-        Without a scale they stand for that of a fresh start, so that a run may go on with fp16, or without it.
+        Other precisions save those of a new fp16 run, so that the run may resume with fp16, and the other way round.
         """
         if self._is_scaled:
             return {"scale": self.scale, "growth": self._growth}
         return {"scale": torch.full_like(self.scale, INITIAL_LOSS_SCALE), "growth": torch.zeros_like(self._growth)}
 
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with a loss scale that `state_dict` returned."""
+        if self._is_scaled:
+            self.scale.copy_(state["scale"])
+            self._growth.copy_(state["growth"])
+
     def make_state(self) -> None:
-        """Make the state that AdamW makes in its first step, without an update; gradients must be there."""
+        """Create the state that AdamW creates in its first step, without an update; gradients must exist."""
         gradients = [p.grad for p in self._parameters() if p.grad is not None]
         self._optimizer.grad_scale = None  # type: ignore[attr-defined]
         self._optimizer.found_inf = _like(gradients, torch.ones_like(self.scale))  # type: ignore[attr-defined]
@@ -82,24 +88,24 @@ class Updater:
         norm = _total(torch.nn.utils.get_total_norm(gradients)) / self.scale
         is_bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
         divisor = torch.clamp((norm + 1e-6) / self._max_grad_norm, min=1.0) * self.scale
-        verdict = is_bad.float()
+        found_inf = is_bad.float()
         if self.kernel is not None:
             assert isinstance(learning_rate, Tensor)
-            self.kernel.step(learning_rate, divisor, verdict)
+            self.kernel.step(learning_rate, divisor, found_inf)
         else:
             if isinstance(learning_rate, Tensor):
                 learning_rate = _like(gradients, learning_rate)
-            self._step(learning_rate, _like(gradients, divisor), _like(gradients, verdict))
+            self._step(learning_rate, _like(gradients, divisor), _like(gradients, found_inf))
         if self._is_scaled:
-            torch._amp_update_scale_(self.scale, self._growth, verdict, 2.0, 0.5, 2000)
+            update_loss_scale_(self.scale, self._growth, found_inf, 2.0, 0.5, 2000)
         return norm
 
-    def _step(self, learning_rate: float | Tensor, divisor: Tensor, verdict: Tensor) -> None:
+    def _step(self, learning_rate: float | Tensor, divisor: Tensor, found_inf: Tensor) -> None:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        # Fused AdamW divides gradients by the one and obeys the other as it reads them: no pass of its own for either.
+        # Fused AdamW divides gradients by the one and skips on the other as it reads them: neither takes a pass of its own.
         self._optimizer.grad_scale = divisor  # type: ignore[attr-defined]
-        self._optimizer.found_inf = verdict  # type: ignore[attr-defined]
+        self._optimizer.found_inf = found_inf  # type: ignore[attr-defined]
         self._optimizer.step()
 
     def _parameters(self) -> Iterable[nn.Parameter]:

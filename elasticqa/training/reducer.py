@@ -5,13 +5,14 @@ from contextlib import contextmanager
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import AllreduceCoalescedOptions
+
+from elasticqa.distributed.torch_internals import all_reduce_mean
 
 BUCKET_BYTES = 100 * 2**20
 """Large ones keep NCCL's blocks off the matrix products for most of the pass (benchmarks/README.md)."""
 
 
-class GradientExchange:
+class GradientReducer:
     """Averages the gradients of replicated parameters over the ranks, in buckets, as they become ready.
 
     DDP copies each gradient into a bucket, a launch each, and divides it on the way; NCCL needs neither.
@@ -68,9 +69,5 @@ class GradientExchange:
 
     def _send(self, number: int) -> None:
         gradients = [parameter.grad for parameter in self._buckets[number] if parameter.grad is not None]
-        if not gradients:
-            return
-        options = AllreduceCoalescedOptions()
-        options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
-        assert dist.group.WORLD is not None
-        self._works.append(dist.group.WORLD.allreduce_coalesced(gradients, options))
+        if gradients:
+            self._works.append(all_reduce_mean(gradients))

@@ -1,7 +1,6 @@
 """Which run a start belongs to: a new one, or an unfinished one that goes on."""
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from db.storage.home import RUN_ID_PATTERN
 from db.storage.run_files import journal_path, main_journals
 from elasticqa.checkpoint.manifest import read_manifest, step_of
-from elasticqa.config.environment import RUN_ID_VARIABLE
+from elasticqa.config.environment import ENVIRONMENT, RUN_ID_VARIABLE
 from elasticqa.config.train_config import CHANGEABLE_FIELDS, CHANGEABLE_FIELDS_OF_NAMED_RUN, TrainConfig
 from elasticqa.errors import CheckpointError, ConfigError, shown
 from elasticqa.run.home import find_run, new_run_id
@@ -48,7 +47,7 @@ class RunChoice:
 def choose_run(
     config: TrainConfig,
     runs_dir: Path,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] = ENVIRONMENT,
     digests: Mapping[str, str] = MappingProxyType({}),
 ) -> RunChoice:
     """Return the run to work for.

@@ -3,7 +3,7 @@
 import time
 
 
-class Phases:
+class StartupTimer:
     """A clock on which every phase ends where the next one begins, so that no second is left out."""
 
     def __init__(self, began: float) -> None:

@@ -34,7 +34,7 @@ def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> 
 
 
 @dataclass(frozen=True)
-class BatchSize:
+class StaticShape:
     """A fixed size: T tokens, and R rows for features and the stand-ins that fill up."""
 
     num_tokens: int
@@ -42,7 +42,7 @@ class BatchSize:
     max_length: int
 
     @classmethod
-    def of(cls, num_tokens: int, num_features: int, max_length: int) -> "BatchSize":
+    def of(cls, num_tokens: int, num_features: int, max_length: int) -> "StaticShape":
         """Return the size that holds a share and what fills it up.
 
         Args:
@@ -54,16 +54,16 @@ class BatchSize:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Lengths of the parts of a buffer, in the order of `StaticBatch`'s views."""
+        """Lengths of the parts of a buffer, in the order of `StaticInputs`'s views."""
         rows = self.num_rows
         return (*[self.num_tokens] * 3, rows + 1, *[rows] * 4, 2)
 
 
-def fill(features: Features, indices: Indices, size: BatchSize, num_features: int) -> Tensor:
+def fill(features: Features, indices: Indices, size: StaticShape, num_features: int) -> Tensor:
     """Return the int32 content of a buffer: the features, then stand-ins of weight 0 up to the size.
 
-    In page-locked memory where there is a GPU, which torch's allocator keeps for the next ones; the request to stop,
-    its last place, is 0.
+    In page-locked memory where there is a GPU, which torch's allocator keeps for the next ones; the vote to stop, its
+    last element, is 0.
 
     Args:
         features: all of them.
@@ -93,13 +93,13 @@ def fill(features: Features, indices: Indices, size: BatchSize, num_features: in
     return content
 
 
-def fed_ids(content: Tensor, size: BatchSize) -> list[int]:
+def fed_ids(content: Tensor, size: StaticShape) -> list[int]:
     """Return the ids of the features in a buffer's content, as its tensors have them."""
     *_, ids, _ = content.split(size.parts)
     return [index for index in ids.tolist() if index >= 0]
 
 
-def _row_lengths(lengths: NDArray[np.int64], size: BatchSize) -> NDArray[np.int64]:
+def _row_lengths(lengths: NDArray[np.int64], size: StaticShape) -> NDArray[np.int64]:
     """Return the tokens of every row: features, stand-ins as long as a feature may be, and empty rows."""
     left = size.num_tokens - int(lengths.sum())
     num_whole, rest = divmod(left, size.max_length)
@@ -111,20 +111,20 @@ def _row_lengths(lengths: NDArray[np.int64], size: BatchSize) -> NDArray[np.int6
     return rows
 
 
-class StaticBatch:
+class StaticInputs:
     """A buffer on the device and the batch that its content makes."""
 
-    def __init__(self, size: BatchSize, device: torch.device) -> None:
+    def __init__(self, size: StaticShape, device: torch.device) -> None:
         self._size = size
         self._buffer = torch.zeros(sum(size.parts), dtype=torch.int32, device=device)
 
-    def load(self, content: Tensor, *, wants_stop: bool) -> None:
-        """Start the copy of what `fill` made and of this rank's request to stop; the host does not wait."""
-        content[-1] = wants_stop
+    def load(self, content: Tensor, stop_vote: float) -> None:
+        """Start the copy of what `fill` made and of this rank's vote to stop; the host does not wait."""
+        content[-1] = stop_vote
         self._buffer.copy_(content, non_blocking=True)
 
     def views(self) -> tuple[MicroBatch, Tensor, Tensor]:
-        """Return the batch, the features of the global batch and the request to stop, computed from the buffer."""
+        """Return the batch, the features of the global batch and the vote to stop, computed from the buffer."""
         parts = self._buffer.split(self._size.parts)
         inputs, positions, types, cu_lengths, starts, ends, weights, ids, scalars = parts
         begins, lengths = cu_lengths[:-1, None], cu_lengths.diff()[:, None]
@@ -145,8 +145,8 @@ class StaticBatch:
             unpad_index=self._unpad_index(positions, cu_lengths),
             mask=mask,
         )
-        num_features, wants_stop = scalars.float().unbind()
-        return batch, num_features, wants_stop
+        num_features, stop_vote = scalars.float().unbind()
+        return batch, num_features, stop_vote
 
     def _unpad_index(self, positions: Tensor, cu_lengths: Tensor) -> Tensor:
         tokens = torch.arange(self._size.num_tokens, dtype=torch.int32, device=self._buffer.device)

@@ -1,21 +1,22 @@
-"""Figures of the steps, read late: to ask a GPU for those of a step at once would be to wait for it."""
+"""Metrics of the steps, read late: reading a GPU's result at once would make the host wait for it."""
 
 import math
 import time
-from collections import deque
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.data.sampler import Sampler, StepBatch
 from elasticqa.distributed.topology import Topology
 from elasticqa.run.metrics import StepMetrics
 from elasticqa.run.recorder import Recorder
-from elasticqa.training.host_copy import to_host
+from elasticqa.training.host_copy import HostCopies
+from elasticqa.training.progress import Progress
 from elasticqa.training.train_step import StepOutput
+
+WARMUP_STEPS = 5
+"""Steps after a start that throughput leaves out: allocator, autotuning and caches settle in them."""
 
 
 class NonFiniteLossError(RuntimeError):
@@ -32,13 +33,10 @@ class NonFiniteLossError(RuntimeError):
 
 
 def memory_peaks(device: torch.device) -> dict[str, int | None]:
-    """Return, as the fields of a step have it, the most memory that tensors took and that the allocator held on a GPU.
-
-    Both are None on a CPU.
-    """
+    """Return the peaks of allocated and reserved GPU memory as the fields of a step; both None on a CPU."""
     if device.type != "cuda":
         return {"peak_memory_bytes": None, "peak_reserved_bytes": None}
-    # One reading for both, and of the nested form, which torch's own functions for each make anew and flatten.
+    # One call for both, in the nested form: torch's function for each peak builds the same dict and flattens it.
     statistics = torch.cuda.memory_stats_as_nested_dict(device)
     return {
         "peak_memory_bytes": statistics["allocated_bytes"]["all"]["peak"],
@@ -48,110 +46,103 @@ def memory_peaks(device: torch.device) -> dict[str, int | None]:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A step whose figures are still on the device: (loss, stop requests, gradient norm, loss scale)."""
+    """A step whose scalars are on their way to the host."""
 
-    figures: Tensor
-    is_copied: torch.cuda.Event | None
-    plan: StepPlan
+    step_batch: StepBatch
     learning_rate: float
     data_time_s: float
     is_warmup: bool
 
 
-class StepFigures:
-    """Takes what steps gave, and records their figures in order as they are read."""
+class MetricsQueue:
+    """Takes the outputs of steps, and records their metrics in order once they are on the host."""
 
     def __init__(
         self,
         config: TrainConfig,
         topology: Topology,
-        plan: BatchPlan,
-        planner: StepPlanner,
+        progress: Progress,
+        sampler: Sampler,
         recorder: Recorder,
         *,
         is_scaled: bool,
     ) -> None:
-        """Begin without a step.
+        """Start without a step.
 
         Args:
             config: of the run.
             topology: of this attempt.
-            plan: of the run.
-            planner: that knows the features of a step.
+            progress: gets losses and times as they are read.
+            sampler: names the features of a step.
             recorder: of this rank.
-            is_scaled: the loss is scaled up, so that a gradient norm may overflow once in a while.
+            is_scaled: the loss is scaled up, so a gradient norm may overflow once in a while.
         """
         self._config = config
         self._topology = topology
-        self._plan = plan
-        self._planner = planner
+        self._progress = progress
+        self._sampler = sampler
         self._recorder = recorder
         self._is_scaled = is_scaled
-        self._pending: deque[_Pending] = deque()
+        self._copies: HostCopies[_Pending] = HostCopies()
         self._clock = 0.0
+        self._num_pushed = 0
         self._is_slowed = False
-        self.is_stop_agreed = False
-        """All ranks know that one of them was asked to stop."""
-        self.train_time_s = 0.0
-        """Sum of the step times on the way to this step, those of earlier attempts included."""
-        self.last_losses: deque[float] = deque(maxlen=plan.steps_per_epoch)
-        """Of one epoch, whose mean is the final loss."""
 
     def restart_clock(self) -> None:
-        """Leave the time that has passed since the last reading out of the next step."""
+        """Leave the time since the last reading out of the next step."""
         self._clock = time.perf_counter()
 
-    def slow(self) -> None:
-        """Count the next step that is read as one of the warm-up: the host did something else as well."""
+    def mark_slow(self) -> None:
+        """Count the next step that is read as warm-up: the host did other work as well."""
         self._is_slowed = True
 
-    def push(self, plan: StepPlan, output: StepOutput, learning_rate: float, *, is_warmup: bool) -> None:
-        """Take a step that has been started."""
+    def push(self, step_batch: StepBatch, output: StepOutput, learning_rate: float, *, is_profiled: bool) -> None:
+        """Take a step that has been started; one under the profiler counts as warm-up."""
+        self._num_pushed += 1
         self._is_slowed |= output.is_warmup
-        on_host, is_copied = to_host(output.figures)
-        self._pending.append(_Pending(on_host, is_copied, plan, learning_rate, output.data_time_s, is_warmup))
+        is_warmup = self._num_pushed <= WARMUP_STEPS or is_profiled
+        self._copies.push(_Pending(step_batch, learning_rate, output.data_time_s, is_warmup), output.scalars)
 
-    def read(self, lag: int) -> None:
-        """Record all steps but the newest ``lag``; every rank must call this alike.
+    def read(self, lag: int) -> float:
+        """Record all steps but the newest ``lag``, and return their votes to stop; every rank must use the same lag.
 
         Raises:
             NonFiniteLossError: on every rank, at the same step.
         """
-        while len(self._pending) > lag:
-            pending = self._pending.popleft()
-            if pending.is_copied is not None:
-                pending.is_copied.synchronize()
-            loss, stop, norm, scale = pending.figures.tolist()
+        votes = 0.0
+        for pending, scalars in self._copies.read(lag):
+            loss, stop_votes, norm, scale = scalars.tolist()
             now = time.perf_counter()
             step_time_s, self._clock = now - self._clock, now
             metrics = self._metrics(pending, loss, norm, step_time_s)
-            # What a later step compiled or captured on the host lies in the time that passed until this reading.
+            # A later step's compilation or capture on the host falls into the time until this reading.
             self._is_slowed = False
-            self.train_time_s += step_time_s
-            self.last_losses.append(loss)
+            self._progress.train_time_s += step_time_s
+            self._progress.last_losses.append(loss)
             self._recorder.step(metrics)
-            self.is_stop_agreed |= stop > 0
+            votes += stop_votes
             is_overflow = self._is_scaled and scale >= 1 and math.isfinite(loss)
             if not math.isfinite(loss) or not (math.isfinite(norm) or is_overflow):
-                _, batch = self._planner.global_batch(pending.plan.step)
+                _, batch = self._sampler.global_batch(pending.step_batch.step)
                 raise NonFiniteLossError(metrics, batch.tolist())
+        return votes
 
     def _metrics(self, pending: _Pending, loss: float, norm: float, step_time_s: float) -> StepMetrics:
-        plan, device = pending.plan, self._topology.device
+        step_batch = pending.step_batch
         return StepMetrics(
-            step=plan.step + 1,
-            epoch=plan.epoch,
-            samples_seen=self._plan.samples_seen(plan.step + 1),
+            step=step_batch.step + 1,
+            epoch=step_batch.epoch,
+            samples_seen=self._progress.plan.samples_seen(step_batch.step + 1),
             loss=loss,
             grad_norm=norm,
             learning_rate=pending.learning_rate,
             step_time_s=step_time_s,
             data_time_s=pending.data_time_s,
-            num_features=plan.num_features,
-            num_tokens=plan.num_tokens,
-            num_padded_tokens=plan.num_features * self._config.max_length,
+            num_features=step_batch.num_features,
+            num_tokens=step_batch.num_tokens,
+            num_padded_tokens=step_batch.num_features * self._config.max_length,
             is_warmup=pending.is_warmup or self._is_slowed,
-            max_rank_tokens=plan.max_share_tokens,
-            mean_rank_tokens=plan.num_tokens / self._topology.world_size,
-            **memory_peaks(device),
+            max_rank_tokens=step_batch.max_share_tokens,
+            mean_rank_tokens=step_batch.num_tokens / self._topology.world_size,
+            **memory_peaks(self._topology.device),
         )

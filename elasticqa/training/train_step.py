@@ -13,8 +13,8 @@ from torch.optim import AdamW
 
 from elasticqa.config.train_config import Precision
 from elasticqa.data.micro_batch import NO_FEATURES, MicroBatch, pack
-from elasticqa.data.prefetcher import Ahead
-from elasticqa.data.sampler import StepPlan, StepPlanner
+from elasticqa.data.prefetcher import Prefetcher
+from elasticqa.data.sampler import Sampler, StepBatch
 from elasticqa.data.squad.features import Features
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError
@@ -30,20 +30,20 @@ class StepOutput:
     """What a step gave.
 
     Attributes:
-        figures: (4,) on the device: loss of the global batch, stop requests of all ranks, gradient norm before
+        scalars: (4,) on the device: loss of the global batch, votes of all ranks to stop, gradient norm before
             clipping, loss scale. Reading it waits for the device.
         fed_ids: the features that this rank fed, as its tensors had them.
         data_time_s: time for which this rank waited for its batches.
         is_warmup: the step also compiled or captured, so its time says nothing of the others.
     """
 
-    figures: Tensor
+    scalars: Tensor
     fed_ids: list[int]
     data_time_s: float
     is_warmup: bool = False
 
 
-class Engine(Protocol):
+class TrainStep(Protocol):
     """Whatever runs the steps of a trainer."""
 
     @property
@@ -65,7 +65,7 @@ class Engine(Protocol):
     def prime(self, step: int) -> None:
         """Prepare for the first step, numbered from 0; every rank must call this."""
 
-    def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
+    def run(self, step_batch: StepBatch, learning_rate: float, stop_vote: float = 0.0) -> StepOutput:
         """Start one step; every rank must call this.
 
         Raises:
@@ -73,8 +73,8 @@ class Engine(Protocol):
             NoMemoryHereError: on that rank only, in the middle of an exchange.
         """
 
-    def look_ahead(self, planner: StepPlanner) -> None:
-        """Make batches of the planner's steps ahead of time, until closed."""
+    def prefetch(self, sampler: Sampler) -> None:
+        """Make batches of the sampler's steps ahead of time, until closed."""
 
     def close(self) -> None:
         """Let go of threads and of what is captured; before the process group goes."""
@@ -88,7 +88,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 @dataclass(kw_only=True)
-class EagerEngine:
+class EagerTrainStep:
     """Runs steps operator by operator: any model, device, strategy and number of micro-batches."""
 
     topology: Topology
@@ -101,20 +101,20 @@ class EagerEngine:
     losses: Callable[[Tensor, MicroBatch], Tensor] = feature_losses
     """Loss of each feature from the logits, compiled or not."""
     guard: MemoryGuard = field(init=False)
-    _ahead: Ahead[list[MicroBatch]] = field(init=False)
+    _prefetcher: Prefetcher[list[MicroBatch]] = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with nothing known to fit, and nothing made ahead."""
         self.guard = MemoryGuard(self.topology)
-        self._ahead = Ahead(self.batches)
+        self._prefetcher = Prefetcher(self.batches)
 
-    def look_ahead(self, planner: StepPlanner) -> None:
-        """Make batches of the planner's steps ahead of time, until closed."""
-        self._ahead.follow(planner, self.topology.device)
+    def prefetch(self, sampler: Sampler) -> None:
+        """Make batches of the sampler's steps ahead of time, until closed."""
+        self._prefetcher.start(sampler, self.topology.device)
 
     def close(self) -> None:
         """End the thread that makes batches."""
-        self._ahead.close()
+        self._prefetcher.close()
 
     def prime(self, step: int) -> None:
         """Run one pass of weight 0 before the first step; every rank must call this.
@@ -127,69 +127,70 @@ class EagerEngine:
         self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), 1)
         self.optimizer.zero_grad()
 
-    def batches(self, plan: StepPlan) -> list[MicroBatch]:
+    def batches(self, step_batch: StepBatch) -> list[MicroBatch]:
         """Return a step's micro-batches on the host; other threads may call this."""
-        packed = [pack(self.features, indices) for indices in plan.micro_batches]
+        packed = [pack(self.features, indices) for indices in step_batch.micro_batches]
         return packed if self.topology.device.type == "cpu" else [batch.pinned() for batch in packed]
 
-    def run(self, plan: StepPlan, learning_rate: float, *, wants_stop: bool) -> StepOutput:
+    def run(self, step_batch: StepBatch, learning_rate: float, stop_vote: float = 0.0) -> StepOutput:
         """Compute one step and start the update; every rank must call this.
 
         Args:
-            plan: what this rank feeds.
+            step_batch: what this rank feeds.
             learning_rate: of this step.
-            wants_stop: this rank has been asked to stop; the figures tell all ranks.
+            stop_vote: of this rank, 1.0 to stop.
 
         Raises:
             DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
             NoMemoryHereError: on that rank only, in the middle of an exchange.
         """
         began = time.perf_counter()
-        batches = self._ahead.take(plan)
+        batches = self._prefetcher.take(step_batch)
         data_time_s = time.perf_counter() - began
-        return self.compute(plan, batches, learning_rate, wants_stop=wants_stop, data_time_s=data_time_s)
+        return self.compute(step_batch, batches, learning_rate, stop_vote, data_time_s)
 
     def compute(
         self,
-        plan: StepPlan,
+        step_batch: StepBatch,
         batches: list[MicroBatch],
         learning_rate: float,
-        *,
-        wants_stop: bool,
+        stop_vote: float,
         data_time_s: float,
     ) -> StepOutput:
         """Do what ``run`` does with batches that are there."""
-        seed_step(self.seed, plan.step, self.topology.rank)
-        loss = self._accumulate(plan, batches)
-        figures = self.update(loss, torch.full_like(loss, float(wants_stop)), learning_rate)
-        return StepOutput(figures, [index for batch in batches for index in batch.fed_ids()], data_time_s)
+        seed_step(self.seed, step_batch.step, self.topology.rank)
+        loss = self._accumulate(step_batch, batches)
+        scalars = self.update(loss, torch.full_like(loss, stop_vote), learning_rate)
+        return StepOutput(scalars, [index for batch in batches for index in batch.fed_ids()], data_time_s)
 
-    def _accumulate(self, plan: StepPlan, batches: list[MicroBatch]) -> Tensor:
+    def _accumulate(self, step_batch: StepBatch, batches: list[MicroBatch]) -> Tensor:
         """Return this rank's share of the loss; the gradients are there, and exchanged."""
         is_replicated = self.topology.is_distributed and not is_sharded(self.model)
-        if is_sharded(self.model) or (is_replicated and self.guard.knows(plan.largest)):
-            work = partial(self._backward_all, plan, batches, is_exchanged=True)
-            return self.guard.attempt_exchanging(work, plan.largest)
+        if is_sharded(self.model) or (is_replicated and self.guard.knows(step_batch.largest)):
+            work = partial(self._backward_all, step_batch, batches, is_exchanged=True)
+            return self.guard.attempt_exchanging(work, step_batch.largest)
         try:
-            loss = self.guard.attempt(lambda: self._backward_all(plan, batches, is_exchanged=False), plan.largest)
+            loss = self.guard.attempt(
+                lambda: self._backward_all(step_batch, batches, is_exchanged=False), step_batch.largest
+            )
         except DoesNotFitError:
             self.optimizer.zero_grad()
             raise
         if is_replicated:
-            self._exchange(plan)
+            self._exchange(step_batch)
         return loss
 
-    def _backward_all(self, plan: StepPlan, batches: list[MicroBatch], *, is_exchanged: bool) -> Tensor:
+    def _backward_all(self, step_batch: StepBatch, batches: list[MicroBatch], *, is_exchanged: bool) -> Tensor:
         loss = torch.zeros((), device=self.topology.device)
         for number, batch in enumerate(batches, start=1):
             set_gradient_sync(self.model, is_exchanged and number == len(batches))
-            loss += self.backward(batch.to(self.topology.device), plan.num_features)
+            loss += self.backward(batch.to(self.topology.device), step_batch.num_features)
         return loss
 
-    def _exchange(self, plan: StepPlan) -> None:
+    def _exchange(self, step_batch: StepBatch) -> None:
         """Exchange the gradients that are there, with a pass that adds nothing."""
-        set_gradient_sync(self.model, is_exchanged=True)
-        self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), plan.num_features)
+        set_gradient_sync(self.model, is_synced=True)
+        self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), step_batch.num_features)
 
     def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:
         """Add a micro-batch's gradients and return its share of the loss of a step of ``num_features``."""
@@ -200,10 +201,10 @@ class EagerEngine:
         (share * self.topology.world_size * self.updater.scale).backward()
         return share.detach()
 
-    def update(self, loss: Tensor, wants_stop: Tensor, learning_rate: float | Tensor) -> Tensor:
-        """Update the weights, drop the gradients, and return the figures of a step; every rank must call this."""
-        agreed = torch.stack([loss, wants_stop])
-        self.topology.sum_in_place(agreed)
-        norm = self.updater.step(learning_rate, agreed[0])
+    def update(self, loss: Tensor, stop_vote: Tensor, learning_rate: float | Tensor) -> Tensor:
+        """Update the weights, drop the gradients, and return `StepOutput.scalars`; every rank must call this."""
+        summed = torch.stack([loss, stop_vote])
+        self.topology.sum_in_place(summed)
+        norm = self.updater.step(learning_rate, summed[0])
         self.optimizer.zero_grad()
-        return torch.stack([*agreed, norm, self.updater.scale])
+        return torch.stack([*summed, norm, self.updater.scale])

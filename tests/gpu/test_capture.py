@@ -15,7 +15,7 @@ from elasticqa.data.micro_batch import MicroBatch, pack
 from elasticqa.data.sampler import StepBatch
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError
-from elasticqa.models.parallelize import free_gathered
+from elasticqa.models.parallelize import free_gathered_weights
 from elasticqa.training.graph_step import CudaGraphTrainStep
 from tests.support.gpu_engines import FEATURES, alone, config_of, engine_of, sampler_of
 from tests.support.ranks import run_on_ranks
@@ -39,8 +39,8 @@ def figures_of(topology: Topology, config: TrainConfig, num_steps: int = STEPS) 
         assert isinstance(engine, CudaGraphTrainStep) == bool(config.cuda_graphs)
         sampler = sampler_of(config, plan, topology)
         return [
-            engine.run(sampler.step_batch(step), config.learning_rate, wants_stop=step == 7 and topology.rank == 0)
-            .figures.tolist()
+            engine.run(sampler.step_batch(step), config.learning_rate, float(step == 7 and topology.rank == 0))
+            .scalars.tolist()
             for step in range(num_steps)
         ]  # fmt: skip
 
@@ -126,8 +126,8 @@ def losses_around_an_evaluation(topology: Topology, config: TrainConfig) -> list
                     engine.model.eval()
                     engine.model(pack(FEATURES, np.arange(2)).to(topology.device))
                     engine.model.train()
-                free_gathered(engine.model)
-            losses.append(float(engine.run(sampler.step_batch(step), 1e-3, wants_stop=False).figures[0]))
+                free_gathered_weights(engine.model)
+            losses.append(float(engine.run(sampler.step_batch(step), 1e-3).scalars[0]))
         return losses
 
 
@@ -152,7 +152,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[tuple[CudaGraphTrainStep,
 def test_dropout_of_a_replay_follows_from_the_step(engine: tuple[CudaGraphTrainStep, StepBatch]) -> None:
     built, plan = engine
     others = [replace(plan, step=step) for step in (1, 2)]
-    losses = [built.run(each, 0.0, wants_stop=False).figures[0].item() for each in [plan, *others, plan, others[1]]]
+    losses = [built.run(each, 0.0).scalars[0].item() for each in [plan, *others, plan, others[1]]]
     # Sums of the flash kernel's backward pass have no fixed order, but with a rate of 0 no weight follows them.
     assert losses[0] == losses[3]
     assert losses[2] == losses[4]
@@ -162,41 +162,41 @@ def test_dropout_of_a_replay_follows_from_the_step(engine: tuple[CudaGraphTrainS
 def test_capture_changes_no_weight(engine: tuple[CudaGraphTrainStep, StepBatch]) -> None:
     built, plan = engine
     before = [parameter.detach().clone() for parameter in built.model.parameters()]
-    assert built.run(plan, 0.0, wants_stop=False).is_warmup
+    assert built.run(plan, 0.0).is_warmup
     for parameter, other in zip(built.model.parameters(), before, strict=True):
         assert torch.equal(parameter, other)
     steps = {float(state["step"]) for state in built.optimizer.state.values()}
     assert steps == {1.0}
-    assert not built.run(plan, 0.0, wants_stop=False).is_warmup
+    assert not built.run(plan, 0.0).is_warmup
 
 
 def test_value_that_is_not_finite_changes_nothing_in_a_replay(engine: tuple[CudaGraphTrainStep, StepBatch]) -> None:
     built, plan = engine
-    built.run(plan, 1e-3, wants_stop=False)
+    built.run(plan, 1e-3)
     weight = next(built.model.parameters())
     healthy = weight.detach().clone()
     with torch.no_grad():
         weight.fill_(float("inf"))
     before = [parameter.detach().clone() for parameter in built.model.parameters()]
-    loss, _, norm, _ = built.run(plan, 1e-3, wants_stop=False).figures.tolist()
+    loss, _, norm, _ = built.run(plan, 1e-3).scalars.tolist()
     assert not math.isfinite(loss) or not math.isfinite(norm)
     for parameter, other in zip(built.model.parameters(), before, strict=True):
         assert torch.equal(parameter, other)
     with torch.no_grad():
         weight.copy_(healthy)
-    assert math.isfinite(built.run(plan, 1e-3, wants_stop=False).figures[0].item())
+    assert math.isfinite(built.run(plan, 1e-3).scalars[0].item())
 
 
 def test_learning_rate_reaches_the_replay_and_the_optimizer_keeps_its_form(
     engine: tuple[CudaGraphTrainStep, StepBatch],
 ) -> None:
     built, plan = engine
-    built.run(plan, 0.0, wants_stop=False)
+    built.run(plan, 0.0)
     bias = next(p for p in built.model.parameters() if p.ndim == 1)
     before = bias.detach().clone()
-    built.run(plan, 0.0, wants_stop=False)
+    built.run(plan, 0.0)
     assert torch.equal(bias, before)
-    built.run(plan, 1e-3, wants_stop=False)
+    built.run(plan, 1e-3)
     assert not torch.equal(bias, before)
     for group in built.optimizer.param_groups:
         assert isinstance(group["lr"], float)
@@ -209,7 +209,7 @@ def test_step_without_memory_frees_graphs_and_runs_in_halves(record_property: Ca
         built, plan = engine_of(config, topology, stack)
         sampler = sampler_of(config, plan, topology)
         first = sampler.step_batch(0)
-        expected = built.run(first, 0.0, wants_stop=False).figures[0].item()
+        expected = built.run(first, 0.0).scalars[0].item()
     with ExitStack() as stack:
         built, plan = engine_of(config, topology, stack)
         assert isinstance(built, CudaGraphTrainStep)
@@ -221,9 +221,9 @@ def test_step_without_memory_frees_graphs_and_runs_in_halves(record_property: Ca
 
         built.model.register_forward_hook(check)
         with pytest.raises(DoesNotFitError):
-            built.run(first, 0.0, wants_stop=False)
+            built.run(first, 0.0)
         assert sampler.halve_micro_batches(first) == 4
-        loss = built.run(sampler.step_batch(0), 0.0, wants_stop=False).figures[0].item()
+        loss = built.run(sampler.step_batch(0), 0.0).scalars[0].item()
     record_property("gap", abs(loss - expected))
     assert loss == pytest.approx(expected, abs=3e-2)
 
@@ -240,7 +240,7 @@ def test_batches_made_ahead_give_the_losses_of_those_made_when_asked_for(graphs:
                 built.prefetch(sampler)
             outputs = []
             for step in range(12):
-                output = built.run(sampler.step_batch(step), 0.0, wants_stop=False)
-                outputs.append((output.figures[0].item(), output.fed_ids))
+                output = built.run(sampler.step_batch(step), 0.0)
+                outputs.append((output.scalars[0].item(), output.fed_ids))
             runs.append(outputs)
     assert runs[0] == runs[1]

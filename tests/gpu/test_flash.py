@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from elasticqa.data.micro_batch import MicroBatch, pack
-from elasticqa.models.attention import PACKED, PACKED_SDPA, has_flash, packed_attention
-from elasticqa.models.fused_layers import fuse
+from elasticqa.models.attention import PACKED, PACKED_SDPA, has_flash_attention, packed_attention
+from elasticqa.models.fused_layers import fuse_layers
 from elasticqa.models.question_answering import PACKABLE, ModelSpec, QuestionAnswerer, feature_losses
 from tests.support.models import random_features
 
@@ -98,7 +98,7 @@ def test_fused_model_is_as_near_to_fp32_as_padded_is(
     reference = results(model_of("bert", "sdpa"), batch, torch.float32)
     padded = distance(results(model_of("bert", "sdpa"), batch, dtype), reference)
     model = model_of("bert", PACKED)
-    fuse(model, dtype, is_sharded=False)
+    fuse_layers(model, dtype, is_sharded=False)
     fused = distance(results(model, batch, dtype), reference)
     record_property("distance_to_fp32", {"fused": fused, "padded": padded})
     # Values between the layers are rounded as well.
@@ -117,9 +117,9 @@ def attention_of_ones(num_tokens: int, dropout: float, seed: int) -> Tensor:
 
 
 def test_flash_is_used_here() -> None:
-    assert has_flash(DEVICE, torch.bfloat16) == (torch.cuda.get_device_capability(DEVICE) >= (8, 0))
-    assert not has_flash(DEVICE, torch.float32)
-    assert not has_flash(torch.device("cpu"), torch.bfloat16)
+    assert has_flash_attention(DEVICE, torch.bfloat16) == (torch.cuda.get_device_capability(DEVICE) >= (8, 0))
+    assert not has_flash_attention(DEVICE, torch.float32)
+    assert not has_flash_attention(torch.device("cpu"), torch.bfloat16)
 
 
 def test_attention_dropout_keeps_the_mean_and_has_the_spread_of_its_probability() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.models.kernels.adamw import WeightKernel
+from elasticqa.models.kernels.adamw import AdamWKernel
 from elasticqa.models.kernels.attention import HEAD_SIZES, _attention, attention, draw_seeds
 from elasticqa.models.kernels.layers import _ResidualNorm, column_sums, gelu, linear, residual_norm
 from elasticqa.training.optimizer import Updater, build_optimizer
@@ -276,13 +276,13 @@ def test_weight_kernel_equals_the_update_of_torch(is_aligned: bool) -> None:
             updaters[1].make_state()
         norms = [updaters[0].step(1e-2, loss)]
         graph = torch.cuda.CUDAGraph()
-        kernel = updaters[1].kernel = WeightKernel(optimizers[1])
-        kernel.rehearse()
+        kernel = updaters[1].kernel = AdamWKernel(optimizers[1])
+        kernel.warm_up()
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
             norms.append(updaters[1].step(rate, loss))
         updaters[1].kernel = None
-        kernel.bind()
+        kernel.bind_addresses()
         graph.replay()
         assert torch.equal(norms[0], norms[1])
         for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):

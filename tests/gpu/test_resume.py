@@ -10,6 +10,7 @@ import torch
 from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.config.train_config import Parallel, TrainConfig
 from elasticqa.distributed.topology import Topology
+from elasticqa.training.app_state import app_state_of
 from tests.support.gpu_engines import alone, config_of, engine_of, sampler_of
 from tests.support.ranks import run_on_ranks
 
@@ -23,19 +24,16 @@ def losses_of(topology: Topology, config: TrainConfig, directory: Path, steps: r
     """Return the losses of the steps, going on from what is saved and saving at the end."""
     with ExitStack() as stack:
         engine, plan = engine_of(config, topology, stack)
-        checkpointer = Checkpointer(directory, topology, keep=10)
+        checkpointer = Checkpointer(directory, topology, app_state_of(engine), keep=10)
         found = checkpointer.newest_whole()
-        extra = {"updater": engine.updater.state_dict()}
         if steps.start:
             assert found is not None
-            checkpointer.restore(found[0], engine.model, engine.optimizer, extra)
+            checkpointer.restore(*found)
         sampler = sampler_of(config, plan, topology)
-        losses = [
-            float(engine.run(sampler.step_batch(step), config.learning_rate, wants_stop=False).figures[0])
-            for step in steps
-        ]
+        losses = [float(engine.run(sampler.step_batch(step), config.learning_rate).scalars[0]) for step in steps]
         if not steps.start:
-            checkpointer.save(steps.stop, engine.model, engine.optimizer, extra, progress={}, config={})
+            checkpointer.start(steps.stop, "final")
+            checkpointer.finish()
         return losses
 
 

@@ -1,8 +1,9 @@
 """Checkpoints of small engines, and damage to them."""
 
 from pathlib import Path
+from typing import Any
 
-from elasticqa.checkpoint.checkpointer import Checkpointer
+from elasticqa.checkpoint.checkpointer import PROGRESS, Checkpointer
 from elasticqa.checkpoint.manifest import (
     Manifest,
     directory_name,
@@ -11,31 +12,55 @@ from elasticqa.checkpoint.manifest import (
 from elasticqa.checkpoint.retention import put_in_place
 from elasticqa.config.train_config import Parallel
 from elasticqa.distributed.topology import Topology
+from elasticqa.training.app_state import app_state_of
 from tests.support.engines import CONFIG, engine, losses
 
 ALONE = Topology.from_env({})
+
+
+class LineList:
+    """A record that keeps its lines in memory."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def flush(self) -> None:
+        pass
+
+    def write(self, kind: str, fields: dict[str, Any]) -> None:
+        self.lines.append((kind, fields))
+
+
+class SomeProgress:
+    """Progress of a run whose only part is its step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self._step, "last_losses": [0.5]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._step = state["step"]
 
 
 def save(topology: Topology, directory: Path, parallel: Parallel, step: int, keep: int = 2) -> tuple[Path, Manifest]:
     """Train ``step`` steps and save."""
     trained = engine(topology, parallel)
     losses(trained, range(step))
-    return Checkpointer(directory, topology, keep).save(
-        step,
-        trained.model,
-        trained.optimizer,
-        {"updater": trained.updater.state_dict()},
-        progress={"step": step, "last_losses": [0.5]},
-        config=CONFIG.to_dict(),
-    )
+    app_state = {**app_state_of(trained), PROGRESS: SomeProgress(step)}
+    checkpointer = Checkpointer(directory, topology, app_state, keep=keep, config=CONFIG.to_dict())
+    checkpointer.start(step, "final")
+    checkpointer.finish()
+    return checkpointer.named(directory / directory_name(step))
 
 
 def save_some(directory: Path, *steps: int, keep: int = 9) -> Checkpointer:
     """Save an untrained model under each step and return the checkpointer."""
-    untrained = engine(ALONE, "none")
-    checkpointer = Checkpointer(directory, ALONE, keep)
+    checkpointer = Checkpointer(directory, ALONE, app_state_of(engine(ALONE, "none")), keep=keep)
     for step in steps:
-        checkpointer.save(step, untrained.model, untrained.optimizer, {}, progress={}, config={})
+        checkpointer.start(step, "final")
+        checkpointer.finish()
     return checkpointer
 
 

@@ -39,6 +39,4 @@ def losses(engine: EagerTrainStep, steps: range) -> list[float]:
         world_size=engine.topology.world_size,
         micro_batch_size=2,
     )
-    return [
-        float(engine.run(sampler.step_batch(step), CONFIG.learning_rate, wants_stop=False).figures[0]) for step in steps
-    ]
+    return [float(engine.run(sampler.step_batch(step), CONFIG.learning_rate).scalars[0]) for step in steps]

@@ -1,4 +1,4 @@
-"""The trainer with an evaluation that goes wrong on rank 1 of the first attempt: run by test_hang.py on real ranks."""
+"""The trainer with an evaluation that fails on rank 1 of the first attempt: run by test_hangs.py on real ranks."""
 
 import os
 import signal
@@ -7,24 +7,24 @@ import threading
 
 from torch import nn
 
-from elasticqa.elastic import health_check
+from elasticqa.elastic import failure_detector
 from elasticqa.run.metrics import Evaluation
 from elasticqa.training import builder, main
 from elasticqa.training.evaluation import Evaluator
 
 STUCK_S = 4.0
-"""In place of ten minutes."""
+"""Instead of ten minutes."""
 WAY_VARIABLE = "TEST_EVALUATION"
 RAISES, HANGS, FOLLOWS = "raises", "hangs", "follows"
 
 
 class FailingEvaluator(Evaluator):
-    """Fails where a data set with a fault would, or waits for what never comes, or fails as another rank has died."""
+    """Fails as on a faulty data set, waits for ever, or fails because another rank has died."""
 
     def __call__(self, model: nn.Module, step: int) -> Evaluation | None:
         pids = self.topology.share(os.getpid())
         if os.environ[WAY_VARIABLE] == HANGS and self.topology.restart_count == 0:
-            health_check.STUCK_S = STUCK_S
+            failure_detector.STUCK_S = STUCK_S
         if self.topology.rank == 1 and self.topology.restart_count == 0:
             if os.environ[WAY_VARIABLE] == HANGS:
                 threading.Event().wait()

@@ -12,7 +12,7 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.models.attention import PACKED, PACKED_SDPA
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer
 from elasticqa.training.builder import build_train_step
-from elasticqa.training.train_step import Engine
+from elasticqa.training.train_step import TrainStep
 from tests.support.models import random_features
 
 LENGTHS = tuple((7 * n) % 61 + 4 for n in range(75))
@@ -31,7 +31,7 @@ def config_of(precision: Precision, **more: object) -> TrainConfig:
     return TrainConfig(**fields)  # type: ignore[arg-type]
 
 
-def engine_of(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[Engine, BatchPlan]:
+def engine_of(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[TrainStep, BatchPlan]:
     dropout = config.dropout
     bert = AutoConfig.for_model(
         "bert", vocab_size=100, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,

@@ -1,27 +1,29 @@
-"""A job of real agents on this machine that a test hits."""
+"""A job of real agents on this machine, which a test disturbs."""
 
 import contextlib
 import itertools
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
-from elasticqa.elastic.failure_detector import DEFAULT_PEER_TIMEOUT_S, PEER_TIMEOUT_VARIABLE
+from elasticqa.config.environment import DEFAULT_PEER_TIMEOUT_S, PEER_TIMEOUT_VARIABLE
+from elasticqa.errors import ExitCode
 from tests.support import training
 from tests.support.paths import REPOSITORY
 from tests.support.processes import until
 
 PATIENCE_S = 280.0
-"""For what must happen at all; nothing is judged by how long it takes."""
+"""A limit for what must happen; no test measures the time."""
 
 
 class Job:
-    """The nodes of a job on this machine."""
+    """The nodes of a job on this machine: a context manager that starts the first one and ends all of them."""
 
     def __init__(
         self,
@@ -49,43 +51,64 @@ class Job:
             options = ["--standalone", f"--nproc-per-node={nproc}", f"--max-restarts={max_restarts}"]
             self.command = [sys.executable, "-m", "elasticqa.elastic.torchrun", *options, "-m", module, *flags]
         self.inside = inside
-        """Of each node, the command that becomes its own on a machine of its own; none: all are on this machine."""
+        """For each node, the command prefix that runs it on a machine of its own; empty: all run on this machine."""
         self.nodes: list[subprocess.Popen[bytes]] = []
 
+    def __enter__(self) -> Self:
+        """Start the first node."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill the agents and workers that still run."""
+        for node in self.nodes:
+            if node.poll() is None:
+                for process in psutil.Process(node.pid).children(recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+                node.kill()
+            node.wait()
+
     def start(self) -> subprocess.Popen[bytes]:
-        """Return the agent of a new node."""
+        """Start another node and return its agent."""
         inside = self.inside[len(self.nodes)] if self.inside else []
         with (self.logs / f"node-{len(self.nodes)}.log").open("wb") as log:
             node = subprocess.Popen([*inside, *self.command], cwd=REPOSITORY, env=self.environ, stdout=log, stderr=log)
         self.nodes.append(node)
         return node
 
-    def told(self) -> str:
+    def start_second(self) -> subprocess.Popen[bytes]:
+        """Start another node once the first one listens, so that the first one hosts the store; return its agent."""
+        self.until(lambda: any(c.status == "LISTEN" for c in psutil.Process(self.nodes[0].pid).net_connections()))
+        return self.start()
+
+    def output(self) -> str:
         """Return all that the nodes have printed."""
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.logs.glob("node-*.log")))
 
     @property
     def directory(self) -> Path:
+        """The run directory."""
         return self.home / "runs" / "RUN"
 
     def lines(self, attempt: int) -> dict[str, list[dict[str, Any]]]:
-        """Return the journal of an attempt; empty before it has begun."""
+        """Return the journal of an attempt by kind of line; empty before it has begun."""
         try:
             return training.journal(self.directory, attempt)
         except FileNotFoundError:
             return {}
 
     def until(self, condition: Callable[[], Any]) -> None:
-        """Return once the condition holds."""
-        until(condition, self.told, PATIENCE_S)
+        """Wait until the condition holds."""
+        until(condition, self.output, PATIENCE_S)
 
     def until_step(self, attempt: int, world_size: int) -> None:
-        """Return once an attempt of so many ranks has done some steps."""
+        """Wait until an attempt has done some steps; it has so many ranks."""
         self.until(lambda: len(self.lines(attempt).get("step", [])) > 3)
         assert self.lines(attempt)["attempt"][0]["world_size"] == world_size
 
     def until_world(self, world_size: int) -> int:
-        """Return the first attempt of so many ranks once it has done some steps."""
+        """Wait until an attempt of so many ranks has done some steps, and return its number."""
 
         def found() -> int:
             attempts = itertools.takewhile(self.lines, itertools.count(1))
@@ -97,6 +120,17 @@ class Job:
         self.until_step(attempt, world_size)
         return attempt
 
+    def expect_exit(self, *codes: int) -> None:
+        """Wait until all nodes have ended, with these exit codes in the order of their start."""
+        assert [node.wait(PATIENCE_S) for node in self.nodes] == [*codes], self.output()
+
+    def stop(self) -> None:
+        """Ask the nodes that run to stop, one after the other, and wait for each."""
+        for node in self.nodes:
+            if node.poll() is None:
+                node.send_signal(signal.SIGTERM)
+                assert node.wait(PATIENCE_S) == ExitCode.STOPPED, self.output()
+
     def worker(self, rank: int) -> psutil.Process:
         """Return the living process of a rank."""
         for node in self.nodes:
@@ -105,22 +139,4 @@ class Job:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         if process.environ().get("RANK") == str(rank):
                             return process
-        raise AssertionError(self.told())
-
-    def end(self) -> None:
-        for node in self.nodes:
-            if node.poll() is None:
-                for process in psutil.Process(node.pid).children(recursive=True):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        process.kill()
-                node.kill()
-            node.wait()
-
-
-@contextlib.contextmanager
-def running(job: Job) -> Iterator[Job]:
-    try:
-        job.start()
-        yield job
-    finally:
-        job.end()
+        raise AssertionError(self.output())

@@ -1,10 +1,10 @@
-"""What nodes report before they train together."""
+"""Facts and messages of nodes before they train together."""
 
 from typing import Any
 
 
 def node(number: int, **changes: Any) -> dict[str, Any]:
-    """Return the facts of a node that fits, but for the changes."""
+    """Return the facts of a compatible node, with changes."""
     return {
         "number": number,
         "host": f"node{number + 1}",
@@ -18,8 +18,8 @@ def node(number: int, **changes: Any) -> dict[str, Any]:
     }
 
 
-MEASURED = {
-    "kind": "measured",
+MEASUREMENT = {
+    "kind": "measurement",
     "clock_offsets_s": [0.0, 0.25],
     "backend": "gloo",
     "num_bytes": 1 << 24,
@@ -29,5 +29,6 @@ MEASURED = {
 }
 
 
-def told(number: int, **changes: Any) -> dict[str, Any]:
+def node_message(number: int, **changes: Any) -> dict[str, Any]:
+    """Return the message of a node of the doctor's check job, with changes."""
     return {"kind": "node", "num_gpus": 2, **node(number), **changes}

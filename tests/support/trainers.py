@@ -16,6 +16,8 @@ from elasticqa.profiling.step_profiler import NoProfiler
 from elasticqa.run.journal import FeatureLog, Journal
 from elasticqa.run.metrics import Evaluation
 from elasticqa.run.recorder import Recorder
+from elasticqa.training.app_state import app_state_of
+from elasticqa.training.progress import Progress
 from elasticqa.training.trainer import Trainer
 from tests.support.engines import BATCH, FEATURES, engine
 from tests.support.training import journal
@@ -48,6 +50,16 @@ def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trai
         model.eval()
         return evaluation(step) if topology.is_main else None
 
+    train_step = engine(topology, "ddp")
+    progress = Progress(plan=plan)
+    recorder = Recorder(
+        config,
+        plan,
+        journal=Journal(directory, 1, 0) if topology.is_main else None,
+        tensorboard=None,
+        feature_log=FeatureLog(directory, 1, topology.rank),
+        is_main=topology.is_main,
+    )
     return Trainer(
         config=config,
         topology=topology,
@@ -60,16 +72,17 @@ def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trai
             world_size=topology.world_size,
             micro_batch_size=2,
         ),
-        engine=engine(topology, "ddp"),
-        recorder=Recorder(
-            config,
-            plan,
-            journal=Journal(directory, 1, 0) if topology.is_main else None,
-            tensorboard=None,
-            feature_log=FeatureLog(directory, 1, topology.rank),
-            is_main=topology.is_main,
+        train_step=train_step,
+        recorder=recorder,
+        checkpointer=Checkpointer(
+            directory / "checkpoints",
+            topology,
+            app_state_of(train_step, progress),
+            keep=9,
+            config=config.to_dict(),
+            record=recorder,
         ),
-        checkpointer=Checkpointer(directory / "checkpoints", topology, keep=9),
+        progress=progress,
         evaluate=evaluate,
         profiler=NoProfiler(),
         stop=StopRequest(),
@@ -83,5 +96,5 @@ def lines(directory: Path, made: Trainer) -> dict[str, list[dict[str, Any]]]:
 
 def request(made: Trainer, at: int) -> None:
     """Ask to stop during the step numbered ``at`` from 0."""
-    if made.step == at:
+    if made.progress.step == at:
         made.stop.received = signal.SIGUSR1

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from elasticqa.checkpoint.async_writer import Committed
 from elasticqa.checkpoint.checkpointer import Checkpointer
-from elasticqa.checkpoint.manifest import Manifest, read_manifest
+from elasticqa.checkpoint.manifest import read_manifest
 from elasticqa.checkpoint.retention import noted_best
 from elasticqa.config.train_config import Parallel
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import JournalError
-from tests.support.checkpoints import ALONE, flip, names, save, save_some
-from tests.support.engines import CONFIG, engine, losses
+from elasticqa.training.app_state import app_state_of
+from tests.support.checkpoints import ALONE, LineList, flip, names, save, save_some
+from tests.support.engines import engine, losses
 from tests.support.ranks import run_on_ranks
 
 
@@ -22,11 +22,11 @@ def go_on(topology: Topology, directory: Path, parallel: Parallel, steps: range)
     """Restore the newest checkpoint into a fresh engine and return its step and the losses from there."""
     restored = engine(topology, parallel)
     restored.prime(steps.start)
-    checkpointer = Checkpointer(directory, topology, keep=2)
+    checkpointer = Checkpointer(directory, topology, app_state_of(restored), keep=2)
     found = checkpointer.newest_whole()
     assert found is not None
     path, manifest = found
-    checkpointer.restore(path, restored.model, restored.optimizer, {"updater": restored.updater.state_dict()})
+    checkpointer.restore(path, manifest)
     return manifest.step, losses(restored, steps)
 
 
@@ -59,7 +59,7 @@ def test_training_goes_on_at_another_world_size_and_strategy(
 
 
 def test_no_checkpoint_is_none(tmp_path: Path) -> None:
-    assert Checkpointer(tmp_path / "absent", ALONE, 2).newest_whole() is None
+    assert Checkpointer(tmp_path / "absent", ALONE, {}, keep=2).newest_whole() is None
 
 
 def test_unfinished_checkpoint_is_none_and_makes_room_for_the_next(tmp_path: Path) -> None:
@@ -141,11 +141,12 @@ def test_checkpoint_is_told_of_its_evaluation_once_the_record_is_durable(
     assert (manifest.files, manifest.saved_at) == (before.files, before.saved_at)
     checkpointer.amend(8, {"best_f1": 99.0})  # of which there is no checkpoint
 
-    def fail() -> None:
-        raise JournalError("the disk is full")
+    class FullDisk(LineList):
+        def flush(self) -> None:
+            raise JournalError("the disk is full")
 
-    Checkpointer(tmp_path, Topology.from_env({}), keep=9, flush_record=fail).amend(1, {"best_f1": 80.0})
-    assert "cannot be told of its evaluation: the disk is full" in caplog.text
+    Checkpointer(tmp_path, ALONE, {}, keep=9, record=FullDisk()).amend(1, {"best_f1": 80.0})
+    assert f"cannot be added to checkpoint {path}: the disk is full" in caplog.text
     assert read_manifest(path, verify=True) == manifest
 
 
@@ -159,10 +160,10 @@ def test_note_of_the_best_that_cannot_be_trusted_is_replaced(content: str, tmp_p
 
 
 def test_optimizer_state_is_restored_exactly(tmp_path: Path) -> None:
-    path, _ = save(ALONE, tmp_path, "none", 3)
+    path, manifest = save(ALONE, tmp_path, "none", 3)
     trained, restored = engine(ALONE, "none"), engine(ALONE, "none")
     losses(trained, range(3))
-    Checkpointer(tmp_path, ALONE, 2).restore(path, restored.model, restored.optimizer, {})
+    Checkpointer(tmp_path, ALONE, app_state_of(restored), keep=2).restore(path, manifest)
     expected, state = trained.optimizer.state_dict()["state"], restored.optimizer.state_dict()["state"]
     assert state.keys() == expected.keys()
     for number, values in expected.items():
@@ -173,12 +174,16 @@ def test_optimizer_state_is_restored_exactly(tmp_path: Path) -> None:
 def steps_during_a_save(topology: Topology, directory: Path, parallel: Parallel) -> tuple[bool, list[float]]:
     """Run three steps, begin to save, run three more before a byte of it may be written, and only then let it go on."""
     trained, may_write = engine(topology, parallel), threading.Event()
-    checkpointer = Checkpointer(directory, topology, 2, flush_record=lambda: (may_write.wait(60), None)[1])
+
+    class Waiting(LineList):
+        def flush(self) -> None:
+            may_write.wait(60)
+
+    checkpointer = Checkpointer(directory, topology, app_state_of(trained), keep=2, record=Waiting())
     trained.prime(0)
     first = losses(trained, range(3))
-    extra = {"updater": trained.updater.state_dict()}
-    checkpointer.prepare(trained.model, trained.optimizer, extra)
-    checkpointer.start(Manifest(3, {}, CONFIG.to_dict()), trained.model, trained.optimizer, extra)
+    checkpointer.prepare()
+    checkpointer.start(3, "interval")
     after = losses(trained, range(3, 6))
     is_early = bool(list(directory.glob("step-*")))
     may_write.set()
@@ -202,11 +207,10 @@ def test_steps_taken_during_a_save_are_not_in_it_and_are_taken_again_bit_for_bit
 
 
 def test_commit_is_told_with_its_times(tmp_path: Path) -> None:
-    untrained = engine(ALONE, "none")
-    checkpointer = Checkpointer(tmp_path, ALONE, 2)
-    told: list[Committed] = []
-    checkpointer.start(Manifest(1, {}, {}, reason="interval"), untrained.model, untrained.optimizer, {}, told.append)
+    record = LineList()
+    checkpointer = Checkpointer(tmp_path, ALONE, app_state_of(engine(ALONE, "none")), keep=2, record=record)
+    checkpointer.start(1, "interval")
     checkpointer.finish()
-    (committed,) = told
-    assert (committed.path.name, committed.manifest.reason) == ("step-00000001", "interval")
-    assert 0 < committed.blocked_time_s <= committed.save_time_s
+    ((kind, fields),) = record.lines
+    assert (kind, fields["path"], fields["reason"]) == ("checkpoint", f"{tmp_path.name}/step-00000001", "interval")
+    assert 0 < fields["blocked_time_s"] <= fields["save_time_s"]

@@ -16,9 +16,9 @@ import pytest
 from torch.distributed.checkpoint.filesystem import FileSystem
 
 from elasticqa.checkpoint.checkpointer import Checkpointer
-from elasticqa.checkpoint.manifest import Manifest
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import CheckpointError, RunGoneError
+from elasticqa.training.app_state import app_state_of
 from tests.support.checkpoints import ALONE, names, save, save_some
 from tests.support.engines import engine, losses
 from tests.support.paths import REPOSITORY
@@ -84,7 +84,7 @@ def test_save_without_room_fails_on_every_rank_and_leaves_nothing(world_size: in
         assert "File too large" in problem
         assert "\n" not in problem
         assert left == ["step-00000001"]
-    found = Checkpointer(tmp_path, ALONE, 2).newest_whole()
+    found = Checkpointer(tmp_path, ALONE, {}, keep=2).newest_whole()
     assert found is not None
     assert found[1].step == 1
 
@@ -108,13 +108,13 @@ def test_directory_that_cannot_be_made_fails_on_every_rank(tmp_path: Path) -> No
 def fail_in_the_background(topology: Topology, directory: Path) -> tuple[str, str, list[str]]:
     """Return what the save after one without room raised, how the one after that ended, and what is there."""
     trained = engine(topology, "ddp")
-    checkpointer = Checkpointer(directory, topology, keep=2)
+    checkpointer = Checkpointer(directory, topology, app_state_of(trained), keep=2)
     losses(trained, range(1))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     outcomes = []
     for step in (1, 2, 3):
         try:
-            checkpointer.start(Manifest(step, {}, {}), trained.model, trained.optimizer, {})
+            checkpointer.start(step, "interval")
         except CheckpointError as error:
             outcomes.append(str(error))
         if step == 1:
@@ -122,7 +122,7 @@ def fail_in_the_background(topology: Topology, directory: Path) -> tuple[str, st
             if topology.rank == 1:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    checkpointer.start(Manifest(4, {}, {}), trained.model, trained.optimizer, {})
+    checkpointer.start(4, "interval")
     checkpointer.finish()
     return outcomes[0], str(len(outcomes)), names(directory)
 
@@ -140,17 +140,18 @@ DYING = """
 import sys, threading
 from pathlib import Path
 from elasticqa.checkpoint.checkpointer import Checkpointer
-from elasticqa.checkpoint.manifest import Manifest
-from tests.support.checkpoints import ALONE, save_some
+from elasticqa.training.app_state import app_state_of
+from tests.support.checkpoints import ALONE, LineList, save_some
 from tests.support.engines import engine
 directory = Path(sys.argv[1])
 save_some(directory, 1)
 untrained = engine(ALONE, "none")
-def wait_for_ever():
-    print("saving", flush=True)
-    threading.Event().wait()
-checkpointer = Checkpointer(directory, ALONE, 2, flush_record=wait_for_ever)
-checkpointer.start(Manifest(2, {}, {}), untrained.model, untrained.optimizer, {})
+class Waiting(LineList):
+    def flush(self):
+        print("saving", flush=True)
+        threading.Event().wait()
+checkpointer = Checkpointer(directory, ALONE, app_state_of(untrained), keep=2, record=Waiting())
+checkpointer.start(2, "interval")
 checkpointer.finish()
 """
 
@@ -164,7 +165,7 @@ def test_kill_in_the_middle_of_a_save_leaves_the_older_one(tmp_path: Path) -> No
         assert process.stdout.readline() == "saving\n"
         assert names(tmp_path) == [".step-00000002.partial", "step-00000001"]
         process.kill()
-    found = Checkpointer(tmp_path, ALONE, 2).newest_whole()
+    found = Checkpointer(tmp_path, ALONE, {}, keep=2).newest_whole()
     assert found is not None
     assert found[1].step == 1
     save_some(tmp_path, 2)

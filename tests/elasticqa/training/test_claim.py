@@ -16,7 +16,7 @@ from elasticqa.errors import ConfigError
 from elasticqa.run.attempt import write_end
 from elasticqa.run.lock import hold
 from elasticqa.run.oom_records import OutOfMemoryRecord, keep
-from elasticqa.training.claim import begin
+from elasticqa.training.claim import start_attempt
 from tests.support.ranks import run_on_ranks
 from tests.support.training import journal
 
@@ -34,7 +34,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def attempt_of_a_process(status: str | None = None, topology: Topology = ALONE, **end: Any) -> int:
     """Begin an attempt, end it with a status or like a crash, and return its number."""
     with ExitStack() as stack:
-        attempt = begin(CONFIG, topology, stack, {})
+        attempt = start_attempt(CONFIG, topology, stack, {}, 100)
         if status is not None:
             write_end(attempt, status, "why", **end)
     return attempt.number
@@ -42,7 +42,7 @@ def attempt_of_a_process(status: str | None = None, topology: Topology = ALONE, 
 
 def test_first_and_last_line_say_what_an_attempt_was(runs: Path) -> None:
     with ExitStack() as stack:
-        attempt = begin(CONFIG, ALONE, stack, {})
+        attempt = start_attempt(CONFIG, ALONE, stack, {}, 100)
         fields = write_end(attempt, "finished", "trained", step=7)
         lines = journal(runs / "RUN")  # on the disk before the journal is closed
     first, end = lines["attempt"][0], lines["end"][0]
@@ -77,7 +77,7 @@ def test_only_the_first_attempt_of_a_start_by_the_scheduler_has_waited(
 
 def test_run_is_held_while_an_attempt_lives(runs: Path) -> None:
     with ExitStack() as stack:
-        begin(CONFIG, ALONE, stack, {})
+        start_attempt(CONFIG, ALONE, stack, {}, 100)
         with pytest.raises(ConfigError, match=r"run RUN is being worked for by another process.*--resume none"):
             attempt_of_a_process()
     with hold(runs / "RUN") as is_mine:
@@ -103,7 +103,7 @@ def test_micro_batches_are_halved_after_a_shortage_until_none_is_left(runs: Path
     keep(runs / "RUN", 3, OutOfMemoryRecord(1, 4, 7, "a micro-batch of 7 features does not fit"))
     again = replace(ALONE, restart_count=1)
     with ExitStack() as stack:
-        assert begin(CONFIG, again, stack, {}).micro_batch_size == 4
+        assert start_attempt(CONFIG, again, stack, {}, 100).micro_batch_size == 4
     keep(runs / "RUN", 3, OutOfMemoryRecord(2, 4, 1, "a micro-batch of 1 features does not fit"))
     with pytest.raises(ConfigError, match="run RUN is not tried again: a micro-batch of 1 features does not fit; use "):
         attempt_of_a_process(topology=again)
@@ -122,7 +122,7 @@ def begin_on_a_rank(topology: Topology, home: str) -> tuple[str, int, bool]:
     os.environ["ELASTICQA_HOME"] = home
     os.environ[RUN_ID_VARIABLE] = f"RUN-{topology.rank}"
     with ExitStack() as stack:
-        attempt = begin(CONFIG, topology, stack, {})
+        attempt = start_attempt(CONFIG, topology, stack, {}, 100)
         attempt.feature_log.write(1, [topology.rank])
         topology.barrier()
     return attempt.run_id, attempt.number, attempt.journal is not None
@@ -143,7 +143,7 @@ def begin_held(topology: Topology, home: str) -> str:
     os.environ[RUN_ID_VARIABLE] = "RUN"
     with ExitStack() as stack:
         try:
-            begin(CONFIG, topology, stack, {})
+            start_attempt(CONFIG, topology, stack, {}, 100)
         except ConfigError as error:
             return str(error)
     return "began"

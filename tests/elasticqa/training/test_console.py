@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.run.attempt import Attempt
@@ -15,7 +16,15 @@ from elasticqa.training.console import closing, opening
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Attempt:
-    return Attempt(TrainConfig(), tmp_path / "RUN", 2, 0.0, None, FeatureLog(tmp_path / "RUN", 2, 0))
+    return Attempt(
+        config=TrainConfig(),
+        plan=batch_plan(TrainConfig(), 100, 1),
+        directory=tmp_path / "RUN",
+        number=2,
+        started_at=0.0,
+        journal=None,
+        feature_log=FeatureLog(tmp_path / "RUN", 2, 0),
+    )
 
 
 def setup(**dataset: Any) -> dict[str, Any]:

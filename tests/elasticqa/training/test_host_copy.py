@@ -2,11 +2,14 @@
 
 import torch
 
-from elasticqa.training.host_copy import to_host
+from elasticqa.training.host_copy import HostCopies
 
 
-def test_values_on_a_cpu_are_there_already() -> None:
-    values = torch.arange(6.0).view(2, 3)
-    on_host, is_copied = to_host(values)
-    assert on_host is values
-    assert is_copied is None
+def test_entries_are_read_in_order_with_a_lag_and_unchanged_on_a_cpu() -> None:
+    copies: HostCopies[str] = HostCopies()
+    values = [torch.full((2,), float(number)) for number in range(3)]
+    for name, each in zip("abc", values, strict=True):
+        copies.push(name, each)
+    assert [(name, on_host is values[0]) for name, on_host in copies.read(lag=2)] == [("a", True)]
+    assert [name for name, _ in copies.read(lag=0)] == ["b", "c"]
+    assert not list(copies.read(lag=0))

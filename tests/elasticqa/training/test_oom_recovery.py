@@ -84,7 +84,7 @@ def test_step_that_does_not_fit_leaves_weights_and_no_gradients() -> None:
     plan = BatchPlan(len(FEATURES), BATCH, 3, 9)
     sampler = Sampler(plan, FEATURES.lengths, seed=1, rank=0, world_size=1, micro_batch_size=BATCH)
     with pytest.raises(DoesNotFitError):
-        made.run(sampler.step_batch(0), 1e-2, wants_stop=False)
+        made.run(sampler.step_batch(0), 1e-2)
     for parameter, other in zip(made.model.parameters(), before, strict=True):
         assert torch.equal(parameter, other)
         assert parameter.grad is None
@@ -94,7 +94,7 @@ def halved(topology: Topology, directory: Path, tokens: dict[int, int]) -> None:
     """Train where ranks have memory for so many tokens; a function of a module, since ranks import it."""
     made = trainer(directory, topology, dropout=0.0, eval_before=False)
     if topology.rank in tokens:
-        limit(made.engine.model, tokens[topology.rank])
+        limit(made.train_step.model, tokens[topology.rank])
     made.train()
     made.recorder.flush()
 

@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from elasticqa.training.startup_timer import Phases
+from elasticqa.training.startup_timer import StartupTimer
 
 
 def test_phases_follow_each_other_without_a_gap() -> None:
     began = time.time() - 100.0
-    phases = Phases(began)
+    phases = StartupTimer(began)
     phases.end("import")
     phases.end("features")
     phases.end("model")
@@ -20,7 +20,7 @@ def test_phases_follow_each_other_without_a_gap() -> None:
 
 
 def test_phase_that_comes_again_adds_up() -> None:
-    phases = Phases(time.time() - 10.0)
+    phases = StartupTimer(time.time() - 10.0)
     phases.end("build")
     first = phases.take()["build"]
     assert phases.take() == {}
@@ -30,7 +30,7 @@ def test_phase_that_comes_again_adds_up() -> None:
 
 
 def test_skipped_time_belongs_to_no_phase() -> None:
-    phases = Phases(time.time() - 1000.0)
+    phases = StartupTimer(time.time() - 1000.0)
     phases.skip()
     phases.end("export")
     assert phases.take()["export"] < 500.0

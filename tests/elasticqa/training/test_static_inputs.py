@@ -23,9 +23,9 @@ def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tu
     static = StaticInputs(size, CPU)
     content = fill(FEATURES, chosen, size, 11)
     assert fed_ids(content, size) == list(indices)
-    static.load(content, wants_stop=True)
-    filled, num_features, wants_stop = static.views()
-    assert (float(num_features), float(wants_stop)) == (11.0, 1.0)
+    static.load(content, stop_vote=1.0)
+    filled, num_features, stop_vote = static.views()
+    assert (float(num_features), float(stop_vote)) == (11.0, 1.0)
     assert filled.cu_lengths[-1] == num_tokens
     assert int(filled.cu_lengths.diff().max()) <= 64
     results = []
@@ -41,9 +41,9 @@ def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tu
 def test_buffer_takes_the_next_batch_in_place() -> None:
     size = StaticShape.of(128, 4, 64)
     static = StaticInputs(size, CPU)
-    static.load(fill(FEATURES, np.array([0, 1]), size, 2), wants_stop=False)
+    static.load(fill(FEATURES, np.array([0, 1]), size, 2), stop_vote=0.0)
     batch, _, _ = static.views()
-    static.load(fill(FEATURES, np.array([2]), size, 1), wants_stop=False)
+    static.load(fill(FEATURES, np.array([2]), size, 1), stop_vote=0.0)
     assert batch.cu_lengths[:2].tolist() == [0, 40]
     begin = FEATURES.offsets[2]
     assert batch.input_ids[:40].tolist() == FEATURES.input_ids[begin : begin + 40].tolist()

@@ -10,8 +10,8 @@ import torch
 from elasticqa.checkpoint.manifest import checkpoint_directories, read_manifest
 from elasticqa.checkpoint.retention import noted_best
 from elasticqa.distributed.topology import Topology
-from elasticqa.training.step_metrics import NonFiniteLossError
-from elasticqa.training.trainer import WARMUP_STEPS, Trainer
+from elasticqa.training.step_metrics import WARMUP_STEPS, NonFiniteLossError
+from elasticqa.training.trainer import Trainer
 from tests.support.engines import FEATURES
 from tests.support.ranks import run_on_ranks
 from tests.support.trainers import evaluation, lines, request, trainer
@@ -33,11 +33,11 @@ def test_run_evaluates_and_saves_when_due_and_at_the_end(tmp_path: Path) -> None
     ]
     assert found["checkpoint"][1]["path"] == "checkpoints/step-00000004"
     assert noted_best(tmp_path / "checkpoints") == (tmp_path / "checkpoints" / "step-00000003", 47.0)
-    assert (made.step, made.stopped_by, made.best_f1) == (9, None, 50.0)
-    assert made.engine.model.training
+    assert (made.progress.step, made.stopped_by, made.progress.best_f1) == (9, None, 50.0)
+    assert made.train_step.model.training
     losses = [line["loss"] for line in found["step"]]
     assert sum(losses[6:]) < sum(losses[:3]) - 0.5
-    assert list(made.figures.last_losses) == pytest.approx(losses[6:])
+    assert list(made.progress.last_losses) == pytest.approx(losses[6:])
 
 
 def test_step_lines_count_what_was_fed(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_step_lines_count_what_was_fed(tmp_path: Path) -> None:
         assert line["num_padded_tokens"] == 384 * len(ids)
         assert 0 <= line["data_time_s"] <= line["step_time_s"]
         assert line["is_warmup"] == (line["step"] <= WARMUP_STEPS)
-    assert made.figures.train_time_s == pytest.approx(sum(line["step_time_s"] for line in found))
+    assert made.progress.train_time_s == pytest.approx(sum(line["step_time_s"] for line in found))
 
 
 def test_evaluation_before_the_first_step_is_left_out_unless_asked_for(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_collector_leaves_out_while_steps_go_on_what_was_there_before_them(tmp_p
 
 def test_signal_ends_the_run_with_a_checkpoint_after_the_next_step(tmp_path: Path) -> None:
     made = trainer(tmp_path)
-    made.engine.model.register_forward_pre_hook(lambda *_: request(made, 2))
+    made.train_step.model.register_forward_pre_hook(lambda *_: request(made, 2))
     made.train()
     # It came during step 3, when what this rank wants had been told to the others already.
-    assert (made.step, made.stopped_by) == (4, signal.SIGUSR1)
+    assert (made.progress.step, made.stopped_by) == (4, signal.SIGUSR1)
     found = lines(tmp_path, made)
     assert [(line["step"], line["reason"]) for line in found["checkpoint"]] == [(4, "signal")]
     assert [line["step"] for line in found["evaluation"]] == [0]
@@ -88,9 +88,9 @@ def test_signal_ends_the_run_with_a_checkpoint_after_the_next_step(tmp_path: Pat
 def stop_on_the_last_rank(topology: Topology, directory: Path) -> tuple[int, str | None]:
     made = trainer(directory, topology)
     if topology.rank == topology.world_size - 1:
-        made.engine.model.register_forward_pre_hook(lambda *_: request(made, 4))
+        made.train_step.model.register_forward_pre_hook(lambda *_: request(made, 4))
     made.train()
-    return made.step, None if made.stopped_by is None else made.stopped_by.name
+    return made.progress.step, None if made.stopped_by is None else made.stopped_by.name
 
 
 @pytest.mark.slow
@@ -104,20 +104,20 @@ def test_ranks_stop_at_the_same_step_when_one_is_asked(tmp_path: Path) -> None:
 
 def spoil(made: Trainer, at: int) -> None:
     """Make a weight infinite before the step numbered ``at`` from 0."""
-    if made.step == at:
+    if made.progress.step == at:
         with torch.no_grad():
-            next(made.engine.model.parameters()).fill_(float("nan"))
+            next(made.train_step.model.parameters()).fill_(float("nan"))
 
 
 def train_spoiled(topology: Topology, directory: Path) -> tuple[int, list[int], str]:
     made = trainer(directory, topology, checkpoint_every_steps=1)
-    made.engine.model.register_forward_pre_hook(lambda *_: spoil(made, 4) if topology.rank == 0 else None)
+    made.train_step.model.register_forward_pre_hook(lambda *_: spoil(made, 4) if topology.rank == 0 else None)
     try:
         made.train()
     except NonFiniteLossError as error:
         made.recorder.flush()
         return error.step, sorted(error.feature_ids), str(error)
-    return made.step, [], "trained"
+    return made.progress.step, [], "trained"
 
 
 @pytest.mark.slow
@@ -144,21 +144,21 @@ def test_progress_of_a_checkpoint_brings_another_trainer_to_its_step(tmp_path: P
     assert manifest.progress["samples_seen"] == 19
     assert manifest.config == made.config.to_dict()
     other = trainer(tmp_path / "second", max_steps=5)
-    other.load_progress(manifest.progress)
+    other.progress.load_state_dict(manifest.progress)
     wall_clock_s = manifest.progress["wall_clock_s"]
-    assert other.progress() | {"wall_clock_s": wall_clock_s} == manifest.progress
-    assert other.progress()["wall_clock_s"] >= wall_clock_s > 0
-    assert other.step == 5
-    assert other.figures.train_time_s == made.figures.train_time_s
-    assert other.figures.last_losses == made.figures.last_losses
+    assert other.progress.state_dict() | {"wall_clock_s": wall_clock_s} == manifest.progress
+    assert other.progress.state_dict()["wall_clock_s"] >= wall_clock_s > 0
+    assert other.progress.step == 5
+    assert other.progress.train_time_s == made.progress.train_time_s
+    assert other.progress.last_losses == made.progress.last_losses
 
 
 def test_run_that_went_on_at_its_last_step_only_evaluates(tmp_path: Path) -> None:
     made = trainer(tmp_path)
-    made.step = made.plan.num_steps
-    before = [parameter.clone() for parameter in made.engine.model.parameters()]
+    made.progress.step = made.plan.num_steps
+    before = [parameter.clone() for parameter in made.train_step.model.parameters()]
     made.train()
     assert "step" not in lines(tmp_path, made)
     assert [line["step"] for line in lines(tmp_path, made)["evaluation"]] == [9]
-    for parameter, value in zip(made.engine.model.parameters(), before, strict=True):
+    for parameter, value in zip(made.train_step.model.parameters(), before, strict=True):
         torch.testing.assert_close(parameter, value, rtol=0, atol=0)

@@ -13,6 +13,7 @@ from elasticqa.checkpoint.retention import noted_best
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import CheckpointError
 from elasticqa.run.metrics import Evaluation
+from elasticqa.training.app_state import app_state_of
 from elasticqa.training.trainer import Trainer
 from tests.support.ranks import run_on_ranks
 from tests.support.trainers import ALONE, evaluation, lines, request, trainer
@@ -21,32 +22,32 @@ from tests.support.trainers import ALONE, evaluation, lines, request, trainer
 def test_checkpoint_that_cannot_be_written_ends_the_run_as_soon_as_it_is_known(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("", encoding="utf-8")
     made = trainer(tmp_path, checkpoint_every_steps=4)
-    made.engine.model.register_forward_pre_hook(lambda *_: until_saved(made, 4))
+    made.train_step.model.register_forward_pre_hook(lambda *_: until_saved(made, 4))
     with pytest.raises(CheckpointError, match="could not be written"):
         made.train()
     # Known during step 5 at the latest, and told to the others with the step after; the next save is due at 8.
-    assert made.step in {5, 6}
+    assert made.progress.step in {5, 6}
 
 
 def until_saved(made: Trainer, at: int) -> None:
     """Wait for the save on its way during the step numbered ``at`` from 0."""
-    if made.step == at:
-        assert made.checkpointer._saving is not None
-        wait([made.checkpointer._saving.outcome])
+    if made.progress.step == at:
+        assert made.checkpointer._pending is not None
+        wait([made.checkpointer._pending.outcome])
 
 
 def fail_to_save(topology: Topology, directory: Path) -> tuple[int, str]:
     made = trainer(directory, topology, epochs=400, checkpoint_every_steps=600)
     if topology.rank == 1:
         # Known to this rank only, whose word has to bring the others to the same step.
-        made.engine.model.register_forward_pre_hook(lambda *_: until_saved(made, 600))
+        made.train_step.model.register_forward_pre_hook(lambda *_: until_saved(made, 600))
     else:
         made.checkpointer.__class__ = Unaware
     try:
         made.train()
     except CheckpointError as error:
-        return made.step, str(error)
-    return made.step, "trained"
+        return made.progress.step, str(error)
+    return made.progress.step, "trained"
 
 
 class Unaware(Checkpointer):
@@ -80,8 +81,10 @@ def test_evaluation_that_an_attempt_did_not_come_to_is_made_up_for(tmp_path: Pat
     assert (manifest.step, manifest.progress["best_f1"], manifest.progress["evaluated_step"]) == (3, 50.0, 0)
     for evaluated in ([3, 6, 9], [6, 9]):
         again = trainer(tmp_path / f"after-{len(evaluated)}", eval_every_steps=3)
-        again.checkpointer = Checkpointer(tmp_path / "checkpoints", ALONE, keep=9)
-        again.load_progress(read_manifest(path, verify=True).progress)
+        again.checkpointer = Checkpointer(
+            tmp_path / "checkpoints", ALONE, app_state_of(again.train_step, again.progress), keep=9
+        )
+        again.progress.load_state_dict(read_manifest(path, verify=True).progress)
         again.train()
         again.checkpointer.close()
         assert [line["step"] for line in lines(tmp_path / f"after-{len(evaluated)}", again)["evaluation"]] == evaluated
@@ -91,12 +94,12 @@ def test_evaluation_that_an_attempt_did_not_come_to_is_made_up_for(tmp_path: Pat
 
 def test_stop_at_a_step_that_is_due_leaves_the_evaluation_to_the_next_attempt(tmp_path: Path) -> None:
     made = trainer(tmp_path, eval_every_steps=4, eval_before=False)
-    made.engine.model.register_forward_pre_hook(lambda *_: request(made, 2))
+    made.train_step.model.register_forward_pre_hook(lambda *_: request(made, 2))
     made.train()
-    assert (made.step, made.stopped_by) == (4, signal.SIGUSR1)
+    assert (made.progress.step, made.stopped_by) == (4, signal.SIGUSR1)
     assert "evaluation" not in lines(tmp_path, made)
     again = trainer(tmp_path / "again", eval_every_steps=4)
     (path,) = checkpoint_directories(tmp_path / "checkpoints")
-    again.load_progress(read_manifest(path, verify=True).progress)
+    again.progress.load_state_dict(read_manifest(path, verify=True).progress)
     again.train()
     assert [line["step"] for line in lines(tmp_path / "again", again)["evaluation"]] == [4, 8, 9]

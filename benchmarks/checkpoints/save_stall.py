@@ -14,15 +14,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training.ours import Loop, add_loop_options, config_of_options
-from benchmarks.training.setting import Data, facts, model_name, parser, synchronize, write
+from benchmarks.support.setup import Data, facts, model_name, parser, synchronize, write
+from benchmarks.training.elasticqa_loop import Loop, add_loop_options, config_of_options
 from elasticqa.checkpoint import async_writer
-from elasticqa.checkpoint.async_writer import Committed
 from elasticqa.checkpoint.checkpointer import Checkpointer
-from elasticqa.checkpoint.manifest import Manifest
 from elasticqa.distributed.topology import Topology
 from elasticqa.training import garbage_collection
-from elasticqa.training.train_step import Engine
+from elasticqa.training.app_state import app_state_of
+from elasticqa.training.train_step import TrainStep
 
 PARTS = ("write", "hash", "settle")
 
@@ -30,7 +29,7 @@ PARTS = ("write", "hash", "settle")
 def leave_out(parts: Collection[str]) -> None:
     """Let saves do without some of their parts: what comes out is no checkpoint."""
     if "write" in parts:
-        async_writer.Writer._write_share = lambda *_: None  # type: ignore[method-assign]
+        async_writer.AsyncWriter._write_share = lambda *_: None  # type: ignore[method-assign]
     if "hash" in parts:
         async_writer.describe = lambda path, pattern: {  # type: ignore[attr-defined]
             file.name: (file.stat().st_size, "0" * 64) for file in path.glob(pattern)
@@ -59,8 +58,8 @@ class Collections:
 class Saver:
     """Saves the state of an engine and keeps the times of each save."""
 
-    def __init__(self, engine: Engine, checkpointer: Checkpointer) -> None:
-        self._engine, self._checkpointer = engine, checkpointer
+    def __init__(self, directory: Path, topology: Topology, train_step: TrainStep) -> None:
+        self._checkpointer = Checkpointer(directory, topology, app_state_of(train_step), keep=2, record=self)
         self._number = 0
         self.stalls_s: list[float] = []
         self.saves_s: list[float] = []
@@ -68,7 +67,7 @@ class Saver:
 
     def prepare(self) -> None:
         """Do what the trainer does in its first step."""
-        self._checkpointer.prepare(self._engine.model, self._engine.optimizer, self._extra())
+        self._checkpointer.prepare()
         garbage_collection.settle()
 
     def start(self) -> None:
@@ -76,20 +75,24 @@ class Saver:
         synchronize()
         self._number += 1
         began = time.perf_counter()
-        manifest = Manifest(self._number, {}, {})
-        self._checkpointer.start(manifest, self._engine.model, self._engine.optimizer, self._extra(), self._note)
+        self._checkpointer.start(self._number, "interval")
         self.stalls_s.append(time.perf_counter() - began)
 
     def finish(self) -> None:
         """Wait for the save."""
         self._checkpointer.finish()
 
-    def _extra(self) -> dict[str, Any]:
-        return {"updater": self._engine.updater.state_dict()}
+    def flush(self) -> None:
+        """Do nothing: there is no journal."""
 
-    def _note(self, committed: Committed) -> None:
-        self.saves_s.append(committed.save_time_s)
-        self.num_bytes = committed.manifest.num_bytes
+    def write(self, _kind: str, fields: dict[str, Any]) -> None:
+        """Keep time and size of a checkpoint that is whole."""
+        self.saves_s.append(fields["save_time_s"])
+        self.num_bytes = fields["bytes"]
+
+    def close(self) -> None:
+        """Wait for the pending save."""
+        self._checkpointer.close()
 
 
 def seconds(loop: Loop, num_steps: int, saver: Saver | None) -> float:
@@ -161,9 +164,8 @@ def main() -> None:
         loop.warm_up()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=given.directory)))
         folder = topology.broadcast(folder)
-        checkpointer = Checkpointer(folder, topology, keep=2)
-        stack.callback(checkpointer.close)
-        saver = Saver(loop.engine, checkpointer)
+        saver = Saver(folder, topology, loop.train_step)
+        stack.callback(saver.close)
         found = measure(loop, saver, num_saves=given.saves, every=given.every, window=given.window)
         if topology.is_main:
             row = {"what": "stall", "parallel": given.parallel, "model": model_name(given.model)}

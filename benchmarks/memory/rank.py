@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from benchmarks.training.setting import MAX_LENGTH, Data, build_model, card, synchronize
+from benchmarks.support.setup import MAX_LENGTH, Data, build_model, card, synchronize
 from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import MicroBatchShape, StepBatch
@@ -24,7 +24,7 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 from elasticqa.models.attention import PACKED
 from elasticqa.models.parallelize import local_parameter_bytes
-from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer, recompute_layers
+from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer, checkpoint_activations
 from elasticqa.training.builder import build_train_step
 from elasticqa.training.train_step import TrainStep
 
@@ -35,7 +35,7 @@ EXIT_NO_MEMORY = 3
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """What to try."""
 
     data: Data
@@ -60,7 +60,7 @@ class Fit:
     card: str
 
 
-class Alone(Topology):
+class LoneRank(Topology):
     """A rank whose world is not there: collectives of tensors return at once, what they give is undefined."""
 
     @contextmanager
@@ -87,17 +87,17 @@ def main() -> None:
     """Try batch after batch and tell each that fits."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     try:
-        ask: Ask = connection.recv()
+        ask: Request = connection.recv()
     except EOFError:
         return
-    topology = (Alone if ask.is_alone else Topology).from_env()
+    topology = (LoneRank if ask.is_alone else Topology).from_env()
     with topology.process_group(timedelta(minutes=2)), ExitStack() as stack:
         features = ask.data.features()
         torch.manual_seed(0)
         with torch.device(topology.device):
             bare = build_model(ask.model, 0, attn_implementation=PACKED)
         if ask.recomputes:
-            recompute_layers(bare)
+            checkpoint_activations(bare)
         answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, "auto"))
         whole = sum(parameter.numel() * parameter.element_size() for parameter in answerer.parameters())
         engine = _engine(ask, topology, features, answerer, stack)
@@ -108,7 +108,7 @@ def main() -> None:
         for batch in ask.batches:
             try:
                 for step in range(STEPS):
-                    engine.run(_step_batch(step, batch, longest, features, topology.world_size), 1e-5, wants_stop=False)
+                    engine.run(_step_batch(step, batch, longest, features, topology.world_size), 1e-5)
                 synchronize()
             except (torch.OutOfMemoryError, DoesNotFitError, NoMemoryHereError) as error:
                 print(error, flush=True)
@@ -128,7 +128,7 @@ def _leave_as_it_is(
 
 
 def _engine(
-    ask: Ask, topology: Topology, features: Features, answerer: QuestionAnswerer, stack: ExitStack
+    ask: Request, topology: Topology, features: Features, answerer: QuestionAnswerer, stack: ExitStack
 ) -> TrainStep:
     most = max(ask.batches)
     config = TrainConfig(

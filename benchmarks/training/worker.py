@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from benchmarks.training.rounds import Case, Order, Report
-from benchmarks.training.setting import synchronize
+from benchmarks.support.setup import synchronize
+from benchmarks.training.interleaved import Case, Report, StepsRequest
 
 RUNNERS = {
-    "elasticqa": "benchmarks.training.ours",
+    "elasticqa": "benchmarks.training.elasticqa_loop",
     "hf": "benchmarks.training.hf_trainer",
     "lightning": "benchmarks.training.lightning_trainer",
 }
@@ -32,7 +32,7 @@ class Worker:
     def __iter__(self) -> Iterator[None]:
         return self._steps
 
-    def goes_on(self) -> bool:
+    def wants_step(self) -> bool:
         """Return whether another step is wanted; for loops that are not ours, before each step."""
         return next(self._steps, _END) is not _END
 
@@ -53,9 +53,9 @@ class Worker:
             self._connection.send(Report(time.perf_counter() - began, *_peaks()))
             _give_back()
 
-    def _receive(self) -> Order | None:
+    def _receive(self) -> StepsRequest | None:
         try:
-            order: Order | None = self._connection.recv()
+            order: StepsRequest | None = self._connection.recv()
         except EOFError:
             return None
         return order

@@ -17,11 +17,11 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, cast
 
-from benchmarks.memory.memory_rank import Ask, Fit
-from benchmarks.training.setting import Data, facts, model_name, parser, write
+from benchmarks.memory.rank import Fit, Request
+from benchmarks.support.setup import Data, facts, model_name, parser, write
 
 STRATEGIES = ("ddp", "fsdp")
-RANK = "from benchmarks.memory.memory_rank import main; main()"
+RANK = "from benchmarks.memory.rank import main; main()"
 """Not as a module, whose classes would then be others than those of the messages."""
 
 
@@ -55,7 +55,7 @@ class Ranks:
             theirs.close()
             self._connections.append(ours)
 
-    def fits(self, ask: Ask, limit_s: float) -> list[Fit]:
+    def fits(self, ask: Request, limit_s: float) -> list[Fit]:
         """Return what fits, in the order of the batches asked for; the largest over the ranks of each figure."""
         for connection in self._connections:
             connection.send(ask)
@@ -117,14 +117,14 @@ def _measure(lives: list[Ranks], data: Data, given: Any, *, parallel: str, recom
     doubling = [given.reference]
     while doubling[-1] * 2 <= given.most:
         doubling.append(doubling[-1] * 2)
-    first = lives[0].fits(Ask(data, given.model, parallel, recomputes, doubling, given.alone), given.limit)
+    first = lives[0].fits(Request(data, given.model, parallel, recomputes, doubling, given.alone), given.limit)
     # Whoever still waits in an exchange holds memory.
     lives[0].stop()
     largest = first[-1].batch if first else 0
     second = []
     if first and largest < doubling[-1]:
         between = [largest + largest * quarter // 4 for quarter in (1, 2, 3)]
-        second = lives[1].fits(Ask(data, given.model, parallel, recomputes, between, given.alone), given.limit)
+        second = lives[1].fits(Request(data, given.model, parallel, recomputes, between, given.alone), given.limit)
     for ranks in lives:
         ranks.stop()
     if not first:

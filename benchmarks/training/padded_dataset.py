@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from benchmarks.training.setting import MAX_LENGTH
+from benchmarks.support.setup import MAX_LENGTH
 from elasticqa.data.squad.features import Features
 
 Batch = dict[str, Tensor]
@@ -17,7 +17,7 @@ MULTIPLE = 8
 """Lengths of batches are multiples of it, which suits the matrix units."""
 
 
-class Rows(Dataset[Batch]):
+class PaddedDataset(Dataset[Batch]):
     """Makes whole batches at once, so that no collator takes time row by row."""
 
     def __init__(self, features: Features, *, is_padded: bool, order: NDArray[np.integer] | None = None) -> None:
@@ -59,6 +59,6 @@ class Rows(Dataset[Batch]):
         return {name: torch.from_numpy(column.astype(np.int64)) for name, column in columns.items()}
 
 
-def as_it_is(batch: Any) -> Any:
-    """Return what `Rows` made: it is a batch already."""
+def identity_collator(batch: Any) -> Any:
+    """Return what `PaddedDataset` made: it is a batch already."""
     return batch

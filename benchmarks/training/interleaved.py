@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.training.setting import Data, facts, model_name, write
+from benchmarks.support.setup import Data, facts, model_name, write
 
 PACKAGES = {"lightning": "lightning", "hf": "accelerate"}
 """First word of a variant -> what it needs beside transformers."""
@@ -46,7 +46,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Order:
+class StepsRequest:
     """What a worker is asked for: steps that do not count, then steps that do."""
 
     settle_steps: int
@@ -86,7 +86,7 @@ class Workers:
             ours, theirs = Pipe()
             with self.log.open("ab") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.training.variant", str(theirs.fileno())],
+                    [sys.executable, "-m", "benchmarks.training.worker", str(theirs.fileno())],
                     env=_environment(rank, self.case.world_size, port),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
@@ -110,7 +110,7 @@ class Workers:
     def run(self, num_steps: int, settle_steps: int) -> float:
         """Return the seconds of so many steps: those of the slowest rank."""
         for connection in self._connections:
-            connection.send(Order(settle_steps, num_steps))
+            connection.send(StepsRequest(settle_steps, num_steps))
         reports = self._receive(time.monotonic() + ROUND_LIMIT_S)
         self.peaks += [
             (report.peak_memory_bytes, report.peak_reserved_bytes or 0)

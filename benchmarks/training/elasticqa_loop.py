@@ -2,18 +2,15 @@
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import cycle
 from typing import Any
 
-import torch
-
-from benchmarks.training.rounds import Case
-from benchmarks.training.setting import MAX_LENGTH, build_model
-from benchmarks.training.variant import Worker
+from benchmarks.support.setup import MAX_LENGTH, build_model
+from benchmarks.training.interleaved import Case
+from benchmarks.training.worker import Worker
 from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import Sampler
@@ -24,6 +21,7 @@ from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer
 from elasticqa.training import garbage_collection
 from elasticqa.training.builder import build_train_step
 from elasticqa.training.graph_step import CudaGraphTrainStep
+from elasticqa.training.host_copy import HostCopies
 from elasticqa.training.optimizer import learning_rate_at
 from elasticqa.training.train_step import TrainStep
 
@@ -115,10 +113,10 @@ class Loop:
         attention = PACKED_SDPA if config.attention == "sdpa" else PACKED
         bare = build_model(model, config.seed, attn_implementation=attention, **more)
         answerer = QuestionAnswerer(bare, ModelSpec.of(bare.config, config.attention))
-        self.engine: TrainStep = build_train_step(
+        self.train_step: TrainStep = build_train_step(
             config, topology, plan=self._plan, features=features, answerer=answerer, stack=stack
         )
-        stack.callback(self.engine.close)
+        stack.callback(self.train_step.close)
         self._sampler = Sampler(
             self._plan,
             features.lengths,
@@ -129,39 +127,32 @@ class Loop:
         )
         self._num_full = max(1, len(features) // self._plan.global_batch_size)
         self._steps: Iterator[int] = cycle(range(self._num_full))
-        self._pending: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
+        self._scalars: HostCopies[None] = HostCopies()
         self.losses: list[float] = []
         self.data_time_s = 0.0
         """For which steps waited for their batches."""
 
     def warm_up(self) -> None:
         """Take one step of each size that comes, so that those that count compile and capture nothing."""
-        self.engine.prime(0)
-        if isinstance(self.engine, CudaGraphTrainStep):
+        self.train_step.prime(0)
+        if isinstance(self.train_step, CudaGraphTrainStep):
             sizes = set()
             for step in range(min(HORIZON, self._num_full)):
                 step_batch = self._sampler.step_batch(step)
-                if (size := self.engine.num_tokens(step_batch)) not in sizes:
-                    self.engine.run(step_batch, 0.0, wants_stop=False)
+                if (size := self.train_step.num_tokens(step_batch)) not in sizes:
+                    self.train_step.run(step_batch, 0.0)
                     sizes.add(size)
         if self._is_ahead:
-            self.engine.prefetch(self._sampler)
+            self.train_step.prefetch(self._sampler)
         garbage_collection.settle()
 
     def step(self) -> None:
         """Take one step; every rank must call this."""
         step_batch = self._sampler.step_batch(next(self._steps))
         rate = learning_rate_at(step_batch.step, self._plan.num_steps, self._config)
-        output = self.engine.run(step_batch, rate, wants_stop=False)
+        output = self.train_step.run(step_batch, rate)
         self.data_time_s += output.data_time_s
-        figures = output.figures
-        if figures.device.type == "cpu":
-            self.losses.append(float(figures[0]))
-            return
-        on_host = torch.empty(figures.shape, pin_memory=True).copy_(figures, non_blocking=True)
-        is_copied = torch.cuda.Event()
-        is_copied.record()
-        self._pending.append((on_host, is_copied))
+        self._scalars.push(None, output.scalars)
         self._read(LAG)
 
     def skip(self, num_steps: int) -> None:
@@ -174,7 +165,4 @@ class Loop:
         self._read(0)
 
     def _read(self, lag: int) -> None:
-        while len(self._pending) > lag:
-            on_host, is_copied = self._pending.popleft()
-            is_copied.synchronize()
-            self.losses.append(float(on_host[0]))
+        self.losses += [float(scalars[0]) for _, scalars in self._scalars.read(lag)]

@@ -1,0 +1,54 @@
+"""Data and model of a run, loaded and checked before anything is written."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from transformers import PreTrainedModel
+
+from elasticqa.config.train_config import TrainConfig
+from elasticqa.data.hub import model_digest, resolve_model
+from elasticqa.data.task import Task, load_task
+from elasticqa.distributed.topology import Topology, check_parallel, resolve_precision
+from elasticqa.models.question_answering import QuestionAnswerer, load_model
+from elasticqa.run.home import home
+from elasticqa.training.startup_timer import StartupTimer
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a run learns from, and what learns.
+
+    Attributes:
+        task: training and evaluation data.
+        pretrained: the model as transformers loads it.
+        answerer: the same model, as training runs it.
+        digests: SHA-256 of the content of `dataset` and `model`; the latter on rank 0 only.
+    """
+
+    task: Task
+    pretrained: PreTrainedModel
+    answerer: QuestionAnswerer
+    digests: dict[str, str]
+
+
+def load(config: TrainConfig, topology: Topology, timer: StartupTimer) -> Loaded:
+    """Return data and model of a config that fits both; every rank must call this.
+
+    Raises:
+        ConfigError: strategy or precision do not fit the processes and devices, or the model cannot be had.
+        DataError: a data file breaks its format.
+    """
+    check_parallel(config.parallel, topology.world_size, is_distributed=topology.is_distributed)
+    resolve_precision(config.precision, topology.device)
+    with ThreadPoolExecutor(1, "digest") as beside:
+        digest_of_model = beside.submit(model_digest, config.model) if topology.is_main else None
+        task = load_task(config, home())
+        timer.end("features")
+        pretrained, spec = load_model(resolve_model(config.model), config)
+        answerer = QuestionAnswerer(pretrained, spec)
+    digests = {"dataset": task.facts["digest"]}
+    # A model that was just fetched from the hub has a digest only now.
+    if digest_of_model is not None and (digest := digest_of_model.result() or model_digest(config.model)):
+        digests["model"] = digest
+    timer.end("model")
+    return Loaded(task, pretrained, answerer, digests)

@@ -1,0 +1,43 @@
+"""A new attempt continues from a checkpoint, and records what differs from the attempt before."""
+
+from elasticqa.checkpoint.retention import SET_ASIDE
+from elasticqa.run.attempt import Attempt
+from elasticqa.training.resume import changed_since
+from elasticqa.training.trainer import Trainer
+
+
+def restore(trainer: Trainer, attempt: Attempt) -> str | None:
+    """Load the checkpoint to resume from and return its path in the run directory; None if there is none.
+
+    It is the newest whole one of the run, or the one that was asked for. Every rank must call this.
+    """
+    checkpointer, recorder = trainer.checkpointer, trainer.recorder
+    _record_changes(trainer, attempt)
+    found = checkpointer.newest_whole() if attempt.checkpoint is None else checkpointer.named(attempt.checkpoint)
+    for message in checkpointer.skipped:
+        recorder.write("event", {"name": "checkpoint_skipped", "message": message, "data": {}})
+    if found is None:
+        return None
+    path, manifest = found
+    checkpointer.restore(path, manifest)
+    name = f"{path.parent.name}/{path.name}"
+    recorder.event("resume", f"resumed from {name}", step=manifest.step)
+    if attempt.checkpoint is not None:
+        newer = checkpointer.set_newer_aside(manifest.step)
+        if newer:
+            message = f"newer than {path.name}, so moved to {path.parent.name}/{SET_ASIDE}: {', '.join(newer)}"
+            recorder.event("checkpoints_set_aside", message, names=newer)
+    return name
+
+
+def _record_changes(trainer: Trainer, attempt: Attempt) -> None:
+    recorder = trainer.recorder
+    changes = changed_since(attempt.directory, attempt.number, attempt.config)
+    if changes:
+        listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changes.items())
+        recorder.event("config_changed", f"changed since the attempt before: {listed}", changes=changes)
+    oom = attempt.earlier_oom
+    if oom is not None and oom.attempt == attempt.number - 1:
+        size = attempt.micro_batch_size
+        message = f"{oom.what} in the attempt before; continuing with micro-batches of at most {size}"
+        recorder.event("micro_batch_halved", message, step=None, micro_batch_size=size)
