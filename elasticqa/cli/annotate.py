@@ -1,7 +1,6 @@
 """`elasticqa annotate`: name, tag or comment a run."""
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,12 +8,13 @@ from pathlib import Path
 from db.command_line import Parser
 from db.engine import DatabaseError
 from db.ingest.update import bring_up_to_date
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.annotations import annotate
 from elasticqa.run.home import find_run, runs_dir
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Annotate a run; return 0, or 2 for a wrong request."""
     parser = Parser(
         prog="elasticqa annotate", description="Name, tag or comment a run; the dashboard and `elasticqa runs` show it."

@@ -1,7 +1,6 @@
 """`elasticqa checkpoints`: list and verify the checkpoints of a run."""
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from db.reports.plain import to_plain
 from db.reports.tables import Column, Table
 from elasticqa.checkpoint.manifest import checkpoint_directories, has_all_bytes, read_manifest, step_of
 from elasticqa.checkpoint.retention import SET_ASIDE, noted_best
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import CheckpointError, ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
@@ -45,7 +45,7 @@ class Row:
     directory: str
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Print the checkpoints of a run.
 
     Returns:

@@ -1,6 +1,5 @@
 """`elasticqa export`: pack a run into one file."""
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,11 +7,12 @@ from pathlib import Path
 from db.bundle import BundleError, export_run
 from db.command_line import Parser
 from db.reports.cells import text
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Write a bundle; return 0, or 2 if it cannot be written."""
     parser = Parser(
         prog="elasticqa export",

@@ -1,6 +1,5 @@
 """`elasticqa import`: add results of other tools, or a bundle from `elasticqa export`."""
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,18 +10,19 @@ from db.engine import DatabaseError
 from db.importers import ForeignFormatError, ForeignRun, Found, TraceFacts, found_in, read_foreign, trace_run, write_run
 from db.reports.cells import text
 from elasticqa.cli.record import update
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.profiling.trace.scan import TraceError
 from elasticqa.profiling.trace.summary import TraceSummary, summarize
 from elasticqa.run.home import runs_dir
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Import every path; return 0, or 2 if one of them cannot be imported (the others are)."""
     parser = Parser(
         prog="elasticqa import",
-        description="Import results of the Hugging Face Trainer, Lightning, TensorBoard or torch.profiler, or bundles of "
-        "`elasticqa export`.",
+        description="Import results of the Hugging Face Trainer, Lightning, TensorBoard or torch.profiler, or bundles "
+        "from `elasticqa export`.",
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a file, or a directory with results")
     options = parser.parse_args(argv)

@@ -17,15 +17,22 @@ import torch
 
 from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.command_line import parse_config
-from elasticqa.config.environment import RUN_ID_VARIABLE
+from elasticqa.config.environment import (
+    ENVIRONMENT,
+    FIRST_HOST_VARIABLE,
+    JOB_HANDLE_VARIABLE,
+    JOINED_JOB_VARIABLE,
+    MIN_NODES_VARIABLE,
+    NPROC_PER_NODE_VARIABLE,
+    RUN_ID_VARIABLE,
+)
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.task import load_task
 from elasticqa.distributed.addresses import address_towards, endpoint, first_of, job_port
-from elasticqa.distributed.facts import JOINED_JOB_VARIABLE
 from elasticqa.distributed.node_facts import node_facts
 from elasticqa.distributed.process_environment import complete, enter, own_environment
-from elasticqa.distributed.topology import PROMISED, check_parallel, resolve_precision
-from elasticqa.elastic.preflight import Place, check_starting_nodes, join
+from elasticqa.distributed.topology import check_parallel, resolve_precision
+from elasticqa.elastic.preflight import JobNode, check_joining_node, check_starting_nodes
 from elasticqa.errors import ConfigError, DataError, ExitCode, shown
 from elasticqa.run.home import HomeError, home, new_run_id
 
@@ -107,13 +114,13 @@ def _job_of(environ: Mapping[str, str]) -> str:
     for name in (JOINED_JOB_VARIABLE, "SLURM_JOB_ID"):
         if environ.get(name):
             return environ[name]
-    return environ.get("TORCHX_JOB_ID", "job").rsplit("/", 1)[-1]
+    return environ.get(JOB_HANDLE_VARIABLE, "job").rsplit("/", 1)[-1]
 
 
 def _first_host(environ: Mapping[str, str]) -> str:
     """Return the name of the job's first node."""
-    if environ.get("TORCHX_RANK0_HOST"):
-        return environ["TORCHX_RANK0_HOST"]
+    if environ.get(FIRST_HOST_VARIABLE):
+        return environ[FIRST_HOST_VARIABLE]
     node_list = environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ.get("SLURM_JOB_NODELIST")
     if not node_list:
         return "localhost"
@@ -134,20 +141,20 @@ def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str
     job_id, first_host = _job_of(environ), _first_host(environ)
     facts = node_facts(int(environ.get("SLURM_NODEID", "0")), first_host, refusal, environ)
     if environ.get(JOINED_JOB_VARIABLE):
-        join(job_id, facts, home(environ))
+        check_joining_node(job_id, facts, home(environ))
         return
-    place = Place(
+    node = JobNode(
         job_id=job_id,
         number=facts["number"],
         num_nodes=int(environ.get("SLURM_STEP_NUM_NODES", "1")),
         first_host=first_host,
         # As Slurm knows the node that started the tasks: a name that does not resolve is to be told, not met.
         first_address=environ.get("SLURM_LAUNCH_NODE_IPADDR", first_host)
-        if "TORCHX_RANK0_HOST" in environ
+        if FIRST_HOST_VARIABLE in environ
         else first_host,
         port=job_port(job_id, 0.5),
     )
-    check_starting_nodes(place, facts, home(environ), launch.min_nodes)
+    check_starting_nodes(node, facts, home(environ), launch.min_nodes)
 
 
 def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
@@ -182,7 +189,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--max-restarts", type=int, default=3)
     parser.add_argument("--gpus", type=int, default=0)
     known, rest = parser.parse_known_args(argv)
-    environ = own_environment(os.environ)
+    environ = own_environment(ENVIRONMENT)
     # Made once, so that the workers that torchrun starts again go on in the run that they began.
     environ.setdefault(RUN_ID_VARIABLE, new_run_id())
     try:
@@ -190,12 +197,13 @@ def main(argv: Sequence[str]) -> int:
         if known.nnodes is not None:
             launch = Launch.of(known.nnodes, known.nproc_per_node, known.max_restarts)
         _check_all(parse_config(rest), launch, known.gpus, environ)
-        for name in PROMISED:
+        for name in (MIN_NODES_VARIABLE, NPROC_PER_NODE_VARIABLE):
             environ.pop(name, None)
         options = []
         if launch is not None:
             options = [*torchrun_options(launch, environ), f"--local-addr={own_address(launch, environ)}"]
-            environ.update(zip(PROMISED, map(str, (launch.min_nodes, launch.nproc_per_node)), strict=True))
+            environ[MIN_NODES_VARIABLE] = str(launch.min_nodes)
+            environ[NPROC_PER_NODE_VARIABLE] = str(launch.nproc_per_node)
     except (ConfigError, DataError, HomeError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
         return ExitCode.BAD_REQUEST

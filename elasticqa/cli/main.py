@@ -22,7 +22,7 @@ COMMANDS = {
         "elasticqa.cli.prepare",
         "fetch model and data and make the features, for nodes without a network",
     ),
-    "doctor": ("elasticqa.cli.doctor.command", "check this machine and say what to do"),
+    "doctor": ("elasticqa.cli.doctor.command", "check this machine or cluster and say how to fix problems"),
 }
 
 

@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db.command_line import Parser
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.data.squad.answers import Prediction
 from elasticqa.data.squad.metric import squad_metrics
 from elasticqa.data.squad.read import Example, read_squad
@@ -16,7 +16,7 @@ from elasticqa.run.home import find_run, runs_dir
 from elasticqa.training.prediction import Predictor
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Print or write the answers; return 0, or 2 for a wrong request."""
     parser = _parser()
     options = parser.parse_args(argv)

@@ -1,6 +1,5 @@
 """`elasticqa prepare`: download and preprocess what a training run reads, so that it needs no network."""
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from elasticqa.config.command_line import parse_config
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.hub import Hub, ModelNotFoundError, resolve_model
 from elasticqa.data.squad.dataset import DatasetPaths, resolve_dataset
@@ -40,7 +40,7 @@ class Prepared:
     """Feature cache of all runs."""
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Prepare a run and print what is where; return 0, or 2 for a wrong request."""
     if any(argument in ("-h", "--help") for argument in argv):
         sys.stdout.write(USAGE)

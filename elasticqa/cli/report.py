@@ -1,6 +1,5 @@
 """`elasticqa report`: runs and speedups as Markdown, LaTeX or one HTML page."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +10,14 @@ from db.engine import DatabaseError
 from db.queries import RunNotFoundError
 from db.reports import Report, gather, to_html, to_latex, to_markdown
 from elasticqa.cli.record import updated_session
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
 FORMATS: dict[str, Callable[[Report], str]] = {"markdown": to_markdown, "latex": to_latex, "html": to_html}
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Write a report; return 0, or 2 for a wrong request."""
     parser = Parser(
         prog="elasticqa report",

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from db.reports.cells import number, significant, text
 from db.reports.plain import to_plain
 from db.reports.tables import Column, Table
 from elasticqa.cli.record import updated_session
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import home
 
@@ -38,7 +38,7 @@ _COLUMNS = (
 )
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Print the runs that match; return 0, or 2 if the database cannot be used."""
     parser = _parser()
     options = parser.parse_args(argv)

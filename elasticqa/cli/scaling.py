@@ -13,6 +13,7 @@ from pathlib import Path
 from db.command_line import Parser
 from db.engine import DatabaseError
 from elasticqa.cli.record import updated_session
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.hub import resolve_model
 from elasticqa.data.task import load_task
@@ -29,7 +30,7 @@ _MAX_IN_FLIGHT = {LOCAL: 1, "slurm": 4}
 _CPUS_ON_CLUSTER = 2
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Start or continue a study, or print its table.
 
     Returns:

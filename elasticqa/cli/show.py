@@ -1,7 +1,6 @@
 """`elasticqa show`: one run in detail."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,13 +28,14 @@ from db.reports.cells import UNKNOWN, moment, number, significant, text
 from db.reports.plain import facts, to_plain
 from db.reports.tables import Column, Table, devices
 from elasticqa.cli.record import updated_session
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
 _NUM_EVENTS = 10
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Print a run; return 0, or 2 if there is no such run."""
     parser = Parser(prog="elasticqa show", description="Show one run in detail.")
     parser.add_argument("run", metavar="RUN", help="run id or unique prefix")

@@ -1,1 +1,1 @@
-"""Checks of a machine before anything trains on it; each stands alone: one may break and the others still run."""
+"""`elasticqa doctor`: one module per subject; its check(environ) returns findings."""

@@ -1,4 +1,4 @@
-"""torch, and the GPUs that it can use."""
+"""torch and the GPUs that it can use."""
 
 import json
 import shutil
@@ -19,16 +19,16 @@ _NVIDIA = "0x10de"
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the system says of NVIDIA GPUs, whether or not torch can use them."""
+    """NVIDIA GPUs and driver as the system lists them, even if torch cannot use them."""
 
     has_gpu: bool
     driver: str | None
     visible_devices: str | None
-    """`CUDA_VISIBLE_DEVICES`, or None where it is not set."""
+    """`CUDA_VISIBLE_DEVICES`, or None if it is not set."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str], system: Path = Path("/sys")) -> "Hardware":
-        """Return what is below ``system``, which is where Linux tells about devices."""
+        """Return the hardware listed in ``system``, Linux's `/sys`."""
         vendors = (system / "bus" / "pci" / "devices").glob("*/vendor")
         version = system / "module" / "nvidia" / "version"
         return cls(
@@ -39,17 +39,19 @@ class Hardware:
 
 
 def check(environ: Mapping[str, str]) -> list[Finding]:
-    """Let torch use each GPU once, in a process of its own."""
+    """Check torch and use each GPU once, in a separate process."""
     if find_spec("torch") is None:
         return [warn("torch", "not installed", "pip install 'elasticqa[train]', unless this machine only shows runs")]
-    # -P: the directory of the program, whose modules have common names, stays off the path.
+    # -P keeps the program's directory off the import path: its modules have common names.
     command = [sys.executable, "-P", str(Path(__file__).with_name("probe.py"))]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=dict(environ)
         )
     except subprocess.TimeoutExpired:
-        return [fail("torch", f"no answer within {TIMEOUT_S} s", "see whether nvidia-smi answers; restart the machine")]
+        return [
+            fail("torch", f"no answer within {TIMEOUT_S} s", "check whether nvidia-smi answers; restart the machine")
+        ]
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return [fail("torch", f"cannot be used: {last}", "pip install --force-reinstall torch")]
@@ -57,11 +59,11 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def judge(probe: Mapping[str, Any], hardware: Hardware) -> list[Finding]:
-    """Return the findings on what the probe printed."""
+    """Return the findings for the output of the probe."""
     backends = ["gloo"] * bool(probe["gloo"]) + ([f"NCCL {probe['nccl']}"] if probe["nccl"] else [])
     found = f"torch {probe['version']}, CUDA {probe['cuda'] or 'none'}, {', '.join(backends) or 'no backend'}"
     if not probe["gloo"]:
-        findings = [fail("torch", found, "this build has no gloo, which ranks agree through: install torch from PyPI")]
+        findings = [fail("torch", found, "this build has no gloo, which ranks need: install torch from PyPI")]
     elif len(probe["devices"]) > 1 and not probe["nccl"]:
         findings = [fail("torch", found, "several GPUs need NCCL: install a torch build for CUDA")]
     else:
@@ -74,12 +76,12 @@ def judge(probe: Mapping[str, Any], hardware: Hardware) -> list[Finding]:
 
 def _no_gpu(probe: Mapping[str, Any], hardware: Hardware) -> Finding:
     if hardware.visible_devices is not None and hardware.visible_devices.strip() in ("", "-1"):
-        return ok("gpu", "hidden by CUDA_VISIBLE_DEVICES: training runs on the CPU, in fp32")
+        return ok("gpu", "hidden by CUDA_VISIBLE_DEVICES: training runs on the CPU in fp32")
     if not hardware.has_gpu:
-        return ok("gpu", "none in this machine: training runs on the CPU, in fp32")
+        return ok("gpu", "none in this machine: training runs on the CPU in fp32")
     if probe["cuda"] is None:
         advice = "install a build for CUDA: https://pytorch.org/get-started/locally"
-        return fail("gpu", f"there is an NVIDIA device, but torch {probe['version']} is a build for CPUs", advice)
+        return fail("gpu", f"there is an NVIDIA device, but torch {probe['version']} is built for CPUs only", advice)
     if hardware.driver is None:
         found = "there is an NVIDIA device, but its driver is not loaded"
         return fail("gpu", found, "install the driver; in a container, start it with its GPUs (--gpus all)")
@@ -97,18 +99,18 @@ def _gpu(index: int, device: Mapping[str, Any], hardware: Hardware) -> Finding:
     if device["error"] is None:
         return ok("gpu", found)
     advice = (
-        f"a torch built for capability {device['capability']} is needed if kernels are missing; else see nvidia-smi "
-        f"and leave this card out with CUDA_VISIBLE_DEVICES"
+        f"if kernels are missing, install a torch built for capability {device['capability']}; otherwise check "
+        "nvidia-smi, or exclude this GPU with CUDA_VISIBLE_DEVICES"
     )
     return fail("gpu", f"{found}; first use failed: {device['error']}", advice)
 
 
 def check_compiler(include: Path, compiler: str | None) -> Finding:
-    """Return whether torch.compile can build the code that starts its kernels.
+    """Return whether torch.compile can build the code that launches its kernels.
 
     Args:
         include: directory of Python's C headers.
-        compiler: path of a C compiler, if there is one.
+        compiler: path of a C compiler, or None.
     """
     if compiler is None:
         return warn("compiler", "no C compiler on PATH, so torch.compile fails", "install gcc, or set CC to a compiler")

@@ -1,4 +1,4 @@
-"""What the system grants a process: shared memory, open files, and other limits that end runs in strange ways."""
+"""Shared memory, and resource limits that make runs fail in confusing ways."""
 
 import os
 import resource
@@ -7,20 +7,19 @@ from pathlib import Path
 
 from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
 
-LEAST_SHARED_MEMORY = 2**30
-"""Bytes; NCCL's buffers of a node with eight GPUs take most of it."""
-_FULL = 64 * 2**20
+MIN_SHARED_MEMORY = 2**30
+"""Bytes; NCCL's buffers on a node with eight GPUs take most of it."""
+_MIN_FREE = 64 * 2**20
 _UNLIMITED = resource.RLIM_INFINITY
 
-_LEAST = {
+_MINIMUM = {
     "RLIMIT_NOFILE": (1024, "open files", "ulimit -n 4096"),
     "RLIMIT_NPROC": (4096, "processes and threads", "ulimit -u 16384"),
     "RLIMIT_AS": (64 * 2**30, "bytes of address space", "ulimit -v unlimited"),
-    "RLIMIT_FSIZE": (64 * 2**30, "bytes of a file", "ulimit -f unlimited"),
     "RLIMIT_CPU": (
         7 * 86_400,
-        "seconds of processor time",
-        "ulimit -t unlimited, or train in a job, not on a login node",
+        "seconds of CPU time",
+        "ulimit -t unlimited, or train in a job instead of on a login node",
     ),
 }
 _LOCKED_MEMORY = (
@@ -32,13 +31,13 @@ _LOCKED_MEMORY = (
 
 def check(_: Mapping[str, str]) -> list[Finding]:
     """Check /dev/shm and the limits of this process."""
-    limits = {name: resource.getrlimit(getattr(resource, name))[0] for name in (*_LEAST, "RLIMIT_MEMLOCK")}
+    limits = {name: resource.getrlimit(getattr(resource, name))[0] for name in (*_MINIMUM, "RLIMIT_MEMLOCK")}
     has_infiniband = any(Path("/sys/class/infiniband").glob("*"))
     return [check_shared_memory(Path("/dev/shm")), *check_limits(limits, has_infiniband=has_infiniband)]
 
 
 def check_shared_memory(path: Path) -> Finding:
-    """Return whether processes of a node can exchange data through memory."""
+    """Return whether processes of a node can use shared memory."""
     if not os.access(path, os.W_OK | os.X_OK):
         return fail("shm", f"{path} cannot be written", f"mount a tmpfs there: mount -t tmpfs -o size=8g tmpfs {path}")
     status = os.statvfs(path)
@@ -46,28 +45,28 @@ def check_shared_memory(path: Path) -> Finding:
 
 
 def judge_shared_memory(path: Path, total: int, free: int) -> Finding:
-    """Return the finding on the size of shared memory, in bytes."""
+    """Return the finding for a size of shared memory in bytes."""
     found = f"{path} has {total / 2**20:,.0f} MiB, {free / 2**20:,.0f} free"
-    if total < LEAST_SHARED_MEMORY:
+    if total < MIN_SHARED_MEMORY:
         advice = f"give it 1 GiB or more: --shm-size=8g for a container, or mount -o remount,size=8g {path}"
         return warn("shm", found, advice)
-    if free < _FULL:
-        return warn("shm", found, f"killed jobs may have left files there: see ls -l {path}")
+    if free < _MIN_FREE:
+        return warn("shm", found, f"killed jobs may have left files there: check ls -l {path}")
     return ok("shm", found)
 
 
 def check_limits(limits: Mapping[str, int], *, has_infiniband: bool) -> list[Finding]:
-    """Return what is limited too much.
+    """Return the limits that are too low.
 
     Args:
         limits: soft limits by name.
-        has_infiniband: its driver registers memory, which counts as locked.
+        has_infiniband: whether to check locked memory, which its driver needs.
     """
-    least = _LEAST | ({"RLIMIT_MEMLOCK": _LOCKED_MEMORY} if has_infiniband else {})
+    minima = _MINIMUM | ({"RLIMIT_MEMLOCK": _LOCKED_MEMORY} if has_infiniband else {})
     findings = []
-    for name, (least_value, what, advice) in least.items():
+    for name, (minimum, what, advice) in minima.items():
         value = limits[name]
-        if value != _UNLIMITED and value < least_value:
-            found = f"at most {value:,} {what}; at least {least_value:,} are wanted"
+        if value != _UNLIMITED and value < minimum:
+            found = f"at most {value:,} {what}; at least {minimum:,} are needed"
             findings.append(warn("limits", found, advice))
-    return findings or [ok("limits", f"{limits['RLIMIT_NOFILE']:,} open files; nothing else is too tight")]
+    return findings or [ok("limits", f"{limits['RLIMIT_NOFILE']:,} open files; no other limit is too low")]

@@ -1,4 +1,4 @@
-"""What torch sees, printed as JSON; a program of its own, since a broken driver may hang or crash the process."""
+"""Prints what torch sees as JSON; a separate program, since a broken driver may hang or crash its process."""
 
 import json
 import sys
@@ -10,10 +10,10 @@ import torch.distributed as dist
 
 
 def facts() -> dict[str, Any]:
-    """Return versions, backends, and for each GPU its properties and the error of a first use, if any."""
+    """Return versions, backends and GPUs, each with its properties and the error of its first use, if any."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # Called for its warning: it is where torch says that a driver is too old.
+        # For its warning about a driver that is too old.
         torch.cuda.is_available()
         devices = [_device(index) for index in range(torch.cuda.device_count())]
     has_nccl = dist.is_available() and dist.is_nccl_available()
@@ -40,13 +40,13 @@ def _device(index: int) -> dict[str, Any]:
 
 
 def _first_use(index: int) -> str | None:
-    """Multiply on the device: a build without kernels for it, or a card in trouble, shows only then."""
+    """Return the error of a matrix product on the device, or None: missing kernels and broken GPUs show only in use."""
     try:
         ones = torch.ones(64, 64, device=f"cuda:{index}")
         is_right = float((ones @ ones).sum()) == 64.0**3
     except RuntimeError as error:
         return str(error).strip().splitlines()[0]
-    return None if is_right else "a product of matrices of ones is wrong"
+    return None if is_right else "the product of two matrices of ones is wrong"
 
 
 if __name__ == "__main__":

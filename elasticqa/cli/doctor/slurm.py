@@ -1,4 +1,4 @@
-"""Slurm, where there is one: does it answer, can jobs be sent to it, and are their ends remembered."""
+"""Slurm, if it is installed: does it answer, and can jobs be submitted."""
 
 import shutil
 import subprocess
@@ -18,43 +18,43 @@ _CONFIGURATIONS = (
 
 
 class SlurmError(RuntimeError):
-    """A command of Slurm that failed; the message is its first line."""
+    """A Slurm command failed; the message is its first line of output."""
 
 
 def check(environ: Mapping[str, str]) -> list[Finding]:
-    """Check the Slurm whose commands are on PATH."""
+    """Check the Slurm installation on PATH."""
     if shutil.which("sbatch", path=environ.get("PATH")) is None:
         return [ok("slurm", "no sbatch on PATH: runs start on this machine, torchx run -s local_cwd")]
     if not is_configured(environ):
-        advice = "set SLURM_CONF to the cluster's slurm.conf, if jobs are to be sent from here"
-        return [warn("slurm", "its commands are installed, but no cluster is configured", advice)]
+        advice = "set SLURM_CONF to the cluster's slurm.conf if this machine is to submit jobs"
+        return [warn("slurm", "Slurm's commands are installed, but no cluster is configured", advice)]
     missing = [name for name in _COMMANDS if shutil.which(name, path=environ.get("PATH")) is None]
     if missing:
-        found = f"sbatch is there, but not {', '.join(missing)}"
-        return [fail("slurm", found, "install Slurm's client commands, or load its module")]
+        found = f"sbatch is on PATH, but not {', '.join(missing)}"
+        return [fail("slurm", found, "install Slurm's client commands, or load its environment module")]
     try:
         version = output(["sbatch", "--version"], environ)
         lines = output(["sinfo", "--noheader", "--format=%P|%a|%D|%G"], environ).splitlines()
     except SlurmError as error:
-        advice = "see that slurmctld runs and SLURM_CONF names its configuration: scontrol ping"
+        advice = "check with `scontrol ping` that slurmctld runs and that SLURM_CONF names its configuration"
         return [fail("slurm", str(error), advice)]
-    return [check_partitions(version, lines), check_accounting(environ)]
+    return [check_partitions(version, lines)]
 
 
 def is_configured(environ: Mapping[str, str], configurations: Iterable[Path] = _CONFIGURATIONS) -> bool:
-    """Return whether Slurm's commands are on PATH and have been told of a cluster."""
+    """Return whether Slurm's commands are on PATH and configured for a cluster."""
     if shutil.which("sbatch", path=environ.get("PATH")) is None:
         return False
     return bool(environ.get("SLURM_CONF")) or any(path.is_file() for path in configurations)
 
 
 def check_partitions(version: str, lines: Sequence[str]) -> Finding:
-    """Return whether a job can be sent without naming a partition.
+    """Return whether a job can be submitted without naming a partition.
 
     Args:
-        version: what `sbatch --version` says.
-        lines: of `sinfo`: name (a star marks the default), availability, nodes, generic resources; a partition may
-            have several.
+        version: output of `sbatch --version`.
+        lines: of `sinfo`: name (a star marks the default), availability, nodes, generic resources; a partition
+            may have several lines.
     """
     nodes: Counter[str] = Counter()
     has_gpus = False
@@ -64,31 +64,21 @@ def check_partitions(version: str, lines: Sequence[str]) -> Finding:
             nodes[name] += int(count)
             has_gpus = has_gpus or "gpu" in resources
     if not nodes.total():
-        return fail("slurm", f"{version}: no partition is up and has nodes", "ask who runs the cluster: sinfo")
+        return fail("slurm", f"{version}: no partition is up and has nodes", "check sinfo, and ask the administrators")
     listed = ", ".join(f"{name} ({count} nodes)" for name, count in nodes.items())
     found = f"{version}, {listed}, {'with' if has_gpus else 'without'} GPUs as generic resources"
     if not any(name.endswith("*") for name in nodes):
         return warn(
-            "slurm", f"{found}; none is the default", "name one: partition = NAME under [slurm] in .torchxconfig"
+            "slurm", f"{found}; none is the default", "choose one: partition = NAME under [slurm] in .torchxconfig"
         )
     return ok("slurm", found)
 
 
-def check_accounting(environ: Mapping[str, str]) -> Finding:
-    """Return whether the end of a job can be looked up when it has left the queue."""
-    try:
-        output(["sacct", "--noheader", "--allocations", "--format=JobID"], environ)
-    except SlurmError as error:
-        advice = "runs are recorded all the same (elasticqa runs); for torchx status of ended jobs, set up slurmdbd"
-        return warn("slurm", f"no accounting: {error}", advice)
-    return ok("slurm", "accounting answers")
-
-
 def output(command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return what a command of Slurm prints.
+    """Return the output of a Slurm command.
 
     Raises:
-        SlurmError: it is not there, does not answer, or fails.
+        SlurmError: it is missing, hangs or fails.
     """
     program = shutil.which(command[0], path=environ.get("PATH"))
     if program is None:
@@ -102,6 +92,6 @@ def output(command: Sequence[str], environ: Mapping[str, str]) -> str:
     except OSError as error:
         raise SlurmError(f"{command[0]} cannot be run ({error.strerror})") from error
     if done.returncode != 0:
-        complaint = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[0]
-        raise SlurmError(f"{command[0]}: {complaint}")
+        message = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[0]
+        raise SlurmError(f"{command[0]}: {message}")
     return done.stdout.strip()

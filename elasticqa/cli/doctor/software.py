@@ -1,58 +1,54 @@
-"""Python and the packages, compared with what this release asks for."""
+"""Python and the installed packages; and whether another package hides ours, whose names are common words."""
 
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
 
-OLDEST_PYTHON = (3, 11)
-_NAMED = ("torch", "transformers", "datasets", "torchx", "sqlalchemy", "fastapi")
+NAMES = ("db", "dashboard", "components")
+ROOT = Path(__file__).resolve().parents[3]
+_LISTED = ("torch", "transformers", "datasets", "torchx", "sqlalchemy", "fastapi")
 
 
 def check(_: Mapping[str, str]) -> list[Finding]:
-    """Check the running Python and the installed packages."""
+    """Check the packages of this environment, and the names as imported by a program started in this directory."""
+    # `python -m` and uvicorn search the working directory first.
+    names = check_names(ROOT, [str(Path.cwd()), *sys.path], metadata.packages_distributions())
     try:
         requirements = metadata.requires("elasticqa") or []
     except metadata.PackageNotFoundError:
         advice = "install it, so that versions can be compared: pip install -e '.[train]' in the source directory"
-        return [check_python(sys.version_info[:2]), warn("packages", "elasticqa runs without being installed", advice)]
-    return [check_python(sys.version_info[:2]), *check_packages(requirements)]
-
-
-def check_python(version: tuple[int, ...]) -> Finding:
-    """Return whether (major, minor) is new enough."""
-    found = f"Python {platform.python_version()}, {sys.executable}"
-    if version < OLDEST_PYTHON:
-        asked = ".".join(map(str, OLDEST_PYTHON))
-        return fail("python", f"{found}, too old", f"make a virtual environment with Python {asked} or newer")
-    return ok("python", found)
+        return [warn("packages", "elasticqa is used without being installed", advice), *names]
+    return [*check_packages(requirements), *names]
 
 
 def check_packages(requirements: Iterable[str]) -> list[Finding]:
-    """Compare requirements, as a distribution's metadata has them, with what is installed.
+    """Compare the requirements in a distribution's metadata with the installed versions.
 
-    The extra `train` is checked as soon as torch is there; without torch this machine can still show runs.
+    The extra `train` is checked only if torch is installed; a machine without torch can still show runs.
     """
     parsed = [Requirement(text) for text in requirements]
-    base = [asked for asked in parsed if _applies(asked, "")]
-    train = [asked for asked in parsed if asked not in base and _applies(asked, "train")]
-    findings = []
+    base = [requirement for requirement in parsed if _applies(requirement, "")]
+    train = [requirement for requirement in parsed if requirement not in base and _applies(requirement, "train")]
     has_torch = _version_of("torch") is not None
-    asked_for = base + (train if has_torch else [])
-    problems = [problem for asked in asked_for if (problem := _problem(asked)) is not None]
+    needed = base + (train if has_torch else [])
+    problems = [problem for requirement in needed if (problem := _problem(requirement)) is not None]
+    python = f"Python {platform.python_version()} ({sys.executable})"
     if problems:
         advice = f"pip install --upgrade 'elasticqa{'[train]' if has_torch else ''}'"
-        findings.append(fail("packages", "; ".join(problems), advice))
+        findings = [fail("packages", f"{python}: {'; '.join(problems)}", advice)]
     else:
-        named = [f"{name} {version}" for name in _NAMED if (version := _version_of(name)) is not None]
-        findings.append(ok("packages", f"{len(asked_for)} packages in range: {', '.join(named)}"))
+        versions = [f"{name} {version}" for name in _LISTED if (version := _version_of(name)) is not None]
+        findings = [ok("packages", f"{python}, {len(needed)} packages in range: {', '.join(versions)}")]
     if train and not has_torch:
         advice = "pip install 'elasticqa[train]', unless this machine only shows runs"
-        findings.append(warn("packages", "torch is not installed, so nothing can be trained here", advice))
+        findings.append(warn("packages", "torch is not installed, so this machine cannot train", advice))
     return findings
 
 
@@ -65,7 +61,7 @@ def _problem(requirement: Requirement) -> str | None:
     if version is None:
         return f"{requirement.name} is not installed"
     if not requirement.specifier.contains(version, prereleases=True):
-        return f"{requirement.name} is {version}, asked for is {requirement.specifier}"
+        return f"{requirement.name} is {version}, needed is {requirement.specifier}"
     return None
 
 
@@ -74,3 +70,45 @@ def _version_of(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def check_names(root: Path, search_path: Sequence[str], distributions: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Return which of our packages are hidden by, or mixed with, others.
+
+    Args:
+        root: directory of our packages.
+        search_path: directories that Python searches, in order.
+        distributions: installed distributions by top-level name.
+    """
+    findings = []
+    for name in NAMES:
+        place = _location(name, search_path)
+        if place is not None and place.parent != root:
+            findings.append(_hidden(name, place, root))
+        others = sorted(set(distributions.get(name, ())) - {"elasticqa"})
+        if others:
+            advice = f"pip uninstall {' '.join(others)}, or give elasticqa an environment of its own"
+            found = f"`{name}` is also installed by {', '.join(others)}: files of both may be mixed"
+            findings.append(warn("names", found, advice))
+    return findings or [ok("names", f"{', '.join(NAMES)} are those in {root}")]
+
+
+def _location(name: str, search_path: Sequence[str]) -> Path | None:
+    """Return the package directory or module file that ``import name`` loads, or None.
+
+    A directory without `__init__.py` hides nothing: a package later on the path wins.
+    """
+    spec = PathFinder.find_spec(name, list(search_path))
+    if spec is None or spec.origin is None:
+        return None
+    origin = Path(spec.origin).resolve()
+    return origin.parent if spec.submodule_search_locations else origin
+
+
+def _hidden(name: str, place: Path, root: Path) -> Finding:
+    if (place.parent / "elasticqa" / "cli").is_dir():
+        found = f"`{name}` belongs to another copy of elasticqa, {place.parent}; this command runs {root}"
+        return warn("names", found, f"leave {place.parent}, or install that copy: pip install -e {place.parent}")
+    found = f"`{name}` is {place} and hides ours in {root}"
+    advice = "start from another directory, rename that one, remove it from PYTHONPATH, or uninstall its package"
+    return fail("names", found, advice)

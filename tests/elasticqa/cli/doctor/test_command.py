@@ -1,4 +1,4 @@
-"""The whole command in processes of its own, on this machine and where another package hides ours."""
+"""The whole command in separate processes, also where another package hides ours."""
 
 import json
 import subprocess
@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
+from elasticqa.cli.doctor.checks import CHECKS
 from elasticqa.cli.doctor.finding import STATUSES
-from elasticqa.cli.doctor.run import CHECKS
 from tests.support import training
 from tests.support.paths import REPOSITORY
 from tests.support.processes import run_python
 
 pytestmark = pytest.mark.slow
 
-NO_CHECKS = {"__init__", "finding", "probe", "run", "cluster", "node", "node_findings"}
-"""Modules of the folder that have none: the last three are those of `--slurm`."""
+NO_CHECKS = {"__init__", "checks", "command", "finding", "probe", "slurm_job", "slurm_node", "slurm_findings"}
+"""Modules without a check; the last three are for `--slurm`."""
 
 
 def doctor(directory: Path, home: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a directory, which `python -m` puts before all others, and return the process."""
+    """Run the command in a directory, which `python -m` searches first, and return the process."""
     environ = training.environment(home, PYTHONPATH=str(REPOSITORY))
     return run_python("-m", "elasticqa.cli.main", "doctor", *flags, cwd=directory, env=environ)
 
@@ -33,12 +33,12 @@ def by_check(done: subprocess.CompletedProcess[str]) -> dict[str, list[dict[str,
     return result
 
 
-def test_whole_command_tells_a_verdict_of_every_subject_and_exits_by_it(tmp_path: Path) -> None:
+def test_command_reports_every_check_and_exits_by_status(tmp_path: Path) -> None:
     done = doctor(tmp_path, tmp_path / "home", "--json")
     findings = by_check(done)
     assert set(findings) >= {
-        "python", "packages", "names", "torch", "gpu", "home", "space", "locks", "fsync", "database", "shm", "limits",
-        "clock", "host", "ports", "model", "dataset", "slurm",
+        "packages", "names", "torch", "gpu", "home", "space", "locks", "clock", "database", "shm", "limits", "host",
+        "model", "dataset", "slurm",
     }  # fmt: skip
     flat = [finding for found in findings.values() for finding in found]
     assert all(finding["status"] in STATUSES and finding["found"] for finding in flat)
@@ -48,7 +48,7 @@ def test_whole_command_tells_a_verdict_of_every_subject_and_exits_by_it(tmp_path
     assert done.stderr == ""
 
 
-def test_foreign_package_in_the_way_is_named_and_the_other_checks_still_run(tmp_path: Path) -> None:
+def test_package_that_hides_ours_is_named_and_the_other_checks_run(tmp_path: Path) -> None:
     (tmp_path / "db").mkdir()
     (tmp_path / "db" / "__init__.py").write_text("raise SystemExit('foreign')")
     done = doctor(tmp_path, tmp_path / "home", "--json")
@@ -65,7 +65,7 @@ def test_foreign_package_in_the_way_is_named_and_the_other_checks_still_run(tmp_
     assert findings["slurm"]
 
 
-def test_home_that_cannot_be_made_fails_in_text_with_the_way_out(tmp_path: Path) -> None:
+def test_unusable_home_fails_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = doctor(tmp_path, tmp_path / "file" / "home")
     assert done.returncode == 1
@@ -83,7 +83,7 @@ def test_unknown_option_is_refused_in_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_every_check_names_a_module_that_has_it() -> None:
-    folder = REPOSITORY / "elasticqa" / "doctor"
+def test_every_module_with_a_check_is_listed() -> None:
+    folder = REPOSITORY / "elasticqa" / "cli" / "doctor"
     modules = {check.module.rpartition(".")[2] for check in CHECKS}
     assert modules == {path.stem for path in folder.glob("*.py")} - NO_CHECKS

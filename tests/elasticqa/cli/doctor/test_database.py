@@ -1,4 +1,4 @@
-"""SQLite files in good and bad places, and a server that is not there."""
+"""SQLite files in good and bad places, and a server that does not exist."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_sqlite_in_memory_answers() -> None:
 @pytest.mark.parametrize(
     "url", ["postgresql://ann:geheim@127.0.0.1:1/qa", "postgresql+nodriver://ann:geheim@host/qa", "geheim"]
 )
-def test_server_that_cannot_be_used_fails_without_telling_the_password(url: str) -> None:
+def test_unusable_server_fails_without_printing_the_password(url: str) -> None:
     finding = check_database(url, "")
     assert finding.status == "fail"
     assert "geheim" not in finding.found + (finding.advice or "")

@@ -1,4 +1,4 @@
-"""Verdicts on what torch saw; the probe itself runs here, and once with a torch that is broken."""
+"""The probe with a working and a broken torch, and the findings for its output."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ T4 = {"name": "T4", "memory_bytes": 15 * 2**30, "capability": "7.5", "bf16": Fal
 
 
 def probe(**changes: Any) -> dict[str, Any]:
-    """Return what the probe prints for a CUDA build without devices, but for the changes."""
+    """Return the probe's output for a CUDA build without devices, with changes."""
     whole = {"version": "2.13.0", "cuda": "12.8", "gloo": True, "nccl": "2.27.5", "devices": [], "warnings": []}
     return whole | changes
 
@@ -35,7 +35,7 @@ def test_torch_that_cannot_be_imported_fails_in_one_line(tmp_path: Path) -> None
     assert "libcudart.so" in finding.found
 
 
-def test_gpus_are_listed_with_the_precision_that_they_have() -> None:
+def test_gpus_are_listed_with_their_precision() -> None:
     torch, first, second, _ = judge(probe(devices=[H100, T4]), LOADED)
     assert torch.found == "torch 2.13.0, CUDA 12.8, gloo, NCCL 2.27.5"
     assert first.found == "0: H100, 80.0 GiB, capability 9.0, bf16, driver 550.54"
@@ -65,12 +65,12 @@ def test_torch_without_a_backend_that_is_needed_fails(changes: dict[str, Any], e
     [
         ({"cuda": None}, NOTHING, "ok", "none in this machine"),
         ({}, Hardware(has_gpu=True, driver="1", visible_devices=""), "ok", "hidden by CUDA_VISIBLE_DEVICES"),
-        ({"cuda": None}, LOADED, "fail", "is a build for CPUs"),
+        ({"cuda": None}, LOADED, "fail", "is built for CPUs only"),
         ({}, Hardware(has_gpu=True, driver=None, visible_devices=None), "fail", "driver is not loaded"),
         ({"warnings": ["The NVIDIA driver on your system is too old"]}, LOADED, "fail", "is too old"),
     ],
 )
-def test_absent_gpu_is_well_only_where_the_machine_has_none_or_it_is_hidden(
+def test_missing_gpu_is_ok_only_if_the_machine_has_none_or_it_is_hidden(
     changes: dict[str, Any], hardware: Hardware, status: str, expected: str
 ) -> None:
     gpu = judge(probe(**changes), hardware)[1]

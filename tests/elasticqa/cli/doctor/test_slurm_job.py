@@ -1,4 +1,4 @@
-"""The check job from the login node's side: stand-ins print what Slurm's commands print."""
+"""The check job on the login node, with fake Slurm commands."""
 
 import json
 import subprocess
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from elasticqa.cli.doctor.cluster import MARKER, check_cluster
 from elasticqa.cli.doctor.command import main
 from elasticqa.cli.doctor.finding import Finding
-from tests.support.nodes import MEASURED, told
+from elasticqa.cli.doctor.slurm_job import MARKER, run_check_job
+from tests.support.nodes import MEASUREMENT, node_message
 
-ANSWERS = "; ".join(f"echo '{MARKER}{json.dumps(message)}'" for message in (told(0), told(1), MEASURED))
+ANSWERS = "; ".join(
+    f"echo '{MARKER}{json.dumps(message)}'" for message in (node_message(0), node_message(1), MEASUREMENT)
+)
 WRITES = 'for mark; do :; done; touch "$ELASTICQA_HOME/slurm/$mark-0" "$ELASTICQA_HOME/slurm/$mark-1"'
 RUNS = f"{WRITES}; {ANSWERS}"
 WAITS = 'until [ -e "$0.end" ]; do /bin/sleep 0.1; done; exit 1'
@@ -28,25 +30,23 @@ def cluster(folder: Path, srun: str, queue: str = "true") -> dict[str, str]:
     return {"PATH": path, "SLURM_CONF": "/c", "ELASTICQA_HOME": str(folder / "home"), "SLURM_JOB_ID": "3"}
 
 
-def findings(
-    environ: dict[str, str], *flags: str, wait_s: float = 30.0, said: list[str] | None = None
-) -> list[Finding]:
-    return check_cluster(flags, 0, wait_s, environ, (said if said is not None else []).append)
+def findings(environ: dict[str, str], *flags: str, wait_s: float = 30.0, log: list[str] | None = None) -> list[Finding]:
+    return run_check_job(flags, 0, wait_s, environ, (log if log is not None else []).append)
 
 
 @pytest.fixture(autouse=True)
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the stand-ins on the PATH of this process, where programs are looked for."""
+    """Put the fake commands on the PATH of this process, which subprocess searches."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
 
-def test_job_that_runs_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_job_that_runs_returns_findings_and_leaves_no_files(tmp_path: Path) -> None:
     environ = cluster(tmp_path, RUNS)
     found = findings(environ, "--partition=gpu")
     assert [finding.status for finding in found] == ["ok"] * 6
     asked = (tmp_path / "srun.asked").read_text().split()
     assert {"--nodes=2", "--ntasks-per-node=1", "--partition=gpu"} <= set(asked)
-    # Inside an allocation it is a job of its own all the same.
+    # Inside an allocation it is still a job of its own.
     assert "SLURM_JOB_ID" not in (tmp_path / "srun.env").read_text()
     assert list((tmp_path / "home" / "slurm").iterdir()) == []
 
@@ -66,34 +66,32 @@ def test_home_that_cannot_be_written_is_a_failure(tmp_path: Path) -> None:
     assert (finding.check, finding.status) == ("home", "fail")
 
 
-def test_refusal_of_slurm_is_told_with_what_was_asked(tmp_path: Path) -> None:
+def test_refusal_of_slurm_is_shown_with_the_request(tmp_path: Path) -> None:
     refuses = "echo 'srun: error: invalid partition specified: nope' >&2; exit 1"
     (finding,) = findings(cluster(tmp_path, refuses), "--partition=nope")
-    assert finding.found == (
-        "srun ends with status 1: invalid partition specified: nope; asked for 2 nodes --partition=nope"
-    )
+    assert finding.found == ("srun exits with 1: invalid partition specified: nope; requested 2 nodes --partition=nope")
 
 
-def test_end_of_a_traceback_is_told(tmp_path: Path) -> None:
+def test_end_of_a_traceback_is_shown(tmp_path: Path) -> None:
     fails = (
         "echo 'srun: job 5 queued and waiting for resources' >&2; echo 'Traceback (most recent call last):' >&2; "
         "echo 'ModuleNotFoundError: torch' >&2; echo 'srun: error: n2: task 1: Exited with exit code 1' >&2; exit 1"
     )
     (finding,) = findings(cluster(tmp_path, fails))
-    assert finding.found == "srun ends with status 1: ModuleNotFoundError: torch; asked for 2 nodes"
+    assert finding.found == "srun exits with 1: ModuleNotFoundError: torch; requested 2 nodes"
 
 
-def test_job_that_waits_is_told_of_and_cancelled_in_the_end(tmp_path: Path) -> None:
-    said: list[str] = []
-    (finding,) = findings(cluster(tmp_path, WAITS, "echo '9|PENDING|Priority'"), wait_s=0.0, said=said)
-    assert said == ["job 9 on 2 nodes: PENDING (Priority)"]
-    assert finding.found == "job 9 did not start within 0 s, and is cancelled: PENDING (Priority)"
+def test_pending_job_is_logged_and_cancelled_at_the_deadline(tmp_path: Path) -> None:
+    log: list[str] = []
+    (finding,) = findings(cluster(tmp_path, WAITS, "echo '9|PENDING|Priority'"), wait_s=0.0, log=log)
+    assert log == ["job 9 on 2 nodes: PENDING (Priority)"]
+    assert finding.found == "job 9 did not start within 0 s and is cancelled: PENDING (Priority)"
     assert (tmp_path / "scancel.asked").read_text().startswith("--name=doctor-")
 
 
-def test_job_that_would_wait_for_ever_is_cancelled_at_once(tmp_path: Path) -> None:
+def test_job_that_can_never_start_is_cancelled_at_once(tmp_path: Path) -> None:
     (finding,) = findings(cluster(tmp_path, WAITS, "echo '9|PENDING|PartitionConfig'"), "--qos=x")
-    assert "would not start (PartitionConfig), and is cancelled: asked for 2 nodes --qos=x" in finding.found
+    assert "cannot start (PartitionConfig) and is cancelled: requested 2 nodes --qos=x" in finding.found
     assert (tmp_path / "scancel.asked").exists()
 
 

@@ -1,11 +1,11 @@
-"""Checks that break, exit or hang are findings, and no more."""
+"""Checks that break, exit or hang become findings."""
 
 from pathlib import Path
 
 import pytest
 
+from elasticqa.cli.doctor.checks import Check, run_check
 from elasticqa.cli.doctor.finding import as_text, fail, ok, tally, warn
-from elasticqa.cli.doctor.run import Check, run_check
 
 
 def module(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str) -> str:
@@ -34,18 +34,18 @@ def test_check_that_breaks_is_a_failure_of_one_line(
     assert "\n" not in finding.found
 
 
-def test_check_that_never_answers_is_a_failure_with_its_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_that_hangs_is_a_failure_with_its_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = "import threading\ndef check(environ): threading.Event().wait()"
     check = Check("subject", module(tmp_path, monkeypatch, "never_answers", content), 0.1, "hurry")
     assert run_check(check, {}) == [fail("subject", "no answer within 0.1 s", "hurry")]
 
 
-def test_module_that_is_not_there_is_a_failure() -> None:
+def test_missing_module_is_a_failure() -> None:
     (finding,) = run_check(Check("subject", "elasticqa.cli.doctor.absent", 10, "hurry"), {})
     assert "ModuleNotFoundError" in finding.found
 
 
-def test_text_has_verdict_fact_and_advice_on_lines_of_their_own() -> None:
+def test_text_has_status_fact_and_advice() -> None:
     assert as_text(ok("disk", "much\nroom")) == "ok    disk         much room"
     assert as_text(warn("disk", "little room", "delete something")) == (
         "warn  disk         little room\n                   -> delete something"

@@ -1,4 +1,4 @@
-"""The home directory on real file systems: writable, read-only and full ones."""
+"""The home directory on writable, read-only and full file systems."""
 
 import os
 import shutil
@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from elasticqa.cli.doctor.disk import (
+from elasticqa.cli.doctor.home import (
     LITTLE_SPACE,
     NO_SPACE,
     check,
-    check_kind,
+    check_clock,
+    check_file_system,
     check_locks,
     check_space,
-    check_sync,
-    check_writable,
-    judge_sync,
 )
 from tests.support.processes import run
 
@@ -24,13 +22,13 @@ MOUNTS = """22 1 254:0 / / rw shared:1 - ext4 /dev/vda rw
 30 22 0:40 / /home rw shared:9 - nfs4 server:/home rw
 31 22 0:41 / /memory rw - tmpfs tmpfs rw"""
 PROGRAM = """
-import os; from elasticqa.cli.doctor.disk import check; [print(f.status, f.check, f.found) for f in check(os.environ)]
+import os; from elasticqa.cli.doctor.home import check; [print(f.status, f.check, f.found) for f in check(os.environ)]
 """
 
 
-def test_good_home_passes_every_check_and_nothing_is_left_in_it(tmp_path: Path) -> None:
+def test_good_home_passes_every_check_and_stays_empty(tmp_path: Path) -> None:
     findings = check({"ELASTICQA_HOME": str(tmp_path / "home"), "PATH": ""})
-    assert {finding.check for finding in findings} == {"home", "space", "locks", "fsync"}
+    assert {finding.check for finding in findings} == {"home", "space", "locks", "clock"}
     assert not [finding for finding in findings if finding.status == "fail"]
     assert list((tmp_path / "home").iterdir()) == []
 
@@ -42,12 +40,11 @@ def test_home_below_a_file_fails(tmp_path: Path) -> None:
     assert "cannot be created" in finding.found
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no /proc: nowhere that even root cannot write")
-def test_directory_that_nobody_can_write_fails() -> None:
-    finding = check_writable(Path("/proc/self"))
-    assert finding is not None
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="without /proc root can write everywhere")
+def test_unwritable_directory_fails() -> None:
+    (finding,) = check({"ELASTICQA_HOME": "/proc/self"})
     assert finding.status == "fail"
-    assert "/proc/self cannot be written" in finding.found
+    assert "/proc/self" in finding.found
 
 
 @pytest.mark.slow
@@ -73,24 +70,22 @@ def test_read_only_and_full_file_systems_fail(options: str, expected: str, tmp_p
         ("/memory/home", False, "warn", "in memory"),
     ],
 )
-def test_kind_of_file_system_decides_who_sees_the_home(path: str, has_slurm: bool, status: str, expected: str) -> None:
-    finding = check_kind(Path(path), MOUNTS, has_slurm=has_slurm)
+def test_file_system_decides_who_sees_the_home(path: str, has_slurm: bool, status: str, expected: str) -> None:
+    finding = check_file_system(Path(path), MOUNTS, has_slurm=has_slurm)
     assert finding.status == status
     assert expected in finding.found
 
 
 @pytest.mark.parametrize(("free", "status"), [(LITTLE_SPACE, "ok"), (LITTLE_SPACE - 1, "warn"), (NO_SPACE - 1, "fail")])
-def test_space_is_judged_by_what_a_run_takes(free: int, status: str) -> None:
+def test_space_must_suffice_for_a_run(free: int, status: str) -> None:
     assert check_space(Path("/home"), free).status == status
 
 
-def test_locks_and_syncs_are_tried_for_real(tmp_path: Path) -> None:
+def test_locks_of_a_local_disk_work(tmp_path: Path) -> None:
     assert check_locks(tmp_path).status == "ok"
-    assert check_sync(tmp_path).found.startswith("fsync takes ")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_slow_sync_is_told() -> None:
-    assert judge_sync(0.001).status == "ok"
-    assert judge_sync(0.5).found == "fsync takes 500.0 ms"
-    assert judge_sync(0.5).status == "warn"
+@pytest.mark.parametrize(("skew_s", "status"), [(0.0, "ok"), (4.9, "ok"), (-90.0, "warn")])
+def test_clock_may_differ_from_the_file_server_by_seconds(skew_s: float, status: str) -> None:
+    assert check_clock(skew_s).status == status

@@ -1,11 +1,11 @@
-"""What a node of the check job measures."""
+"""Measurements of a node of the check job."""
 
 from pathlib import Path
 
-from elasticqa.cli.doctor.node import transferred_bytes
+from elasticqa.cli.doctor.slurm_node import transferred_bytes
 
 
-def test_bytes_are_those_of_each_interface_and_port(tmp_path: Path) -> None:
+def test_transferred_bytes_are_counted_per_interface_and_port(tmp_path: Path) -> None:
     (tmp_path / "proc/net").mkdir(parents=True)
     (tmp_path / "proc/net/dev").write_text(
         "Inter-|   Receive                            |  Transmit\n"

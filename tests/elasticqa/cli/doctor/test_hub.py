@@ -1,30 +1,30 @@
-"""Models and data sets of the recipes: here, to be fetched, or neither."""
+"""Models and data sets of the recipes: on this machine, on the hub, or missing."""
 
 import json
 from pathlib import Path
 
 from elasticqa.cli.doctor.finding import Finding
-from elasticqa.cli.doctor.sources import check_sources
+from elasticqa.cli.doctor.hub import check_recipes
 from elasticqa.data.hub import Hub
 from tests.support.squad_samples import document
 
 OFFLINE = Hub(is_offline=True)
 
 
-class _Generous(Hub):
+class _FullHub(Hub):
     """A hub that has everything."""
 
     def why_unavailable(self, *_: object) -> None:
         """Never say no."""
 
 
-def verdicts(findings: list[Finding]) -> dict[tuple[str, str], Finding]:
+def by_name(findings: list[Finding]) -> dict[tuple[str, str], Finding]:
     """Return findings by kind and name."""
     return {(finding.check, finding.found.split()[0]): finding for finding in findings}
 
 
-def test_packaged_demo_is_here_and_the_rest_is_not(tmp_path: Path) -> None:
-    found = verdicts(check_sources(tmp_path, OFFLINE))
+def test_packaged_demo_is_here_and_hub_content_is_missing_offline(tmp_path: Path) -> None:
+    found = by_name(check_recipes(tmp_path, OFFLINE))
     assert found["dataset", "demo"].status == "ok"
     squad = found["dataset", "rajpurkar/squad"]
     assert squad.status == "warn"
@@ -38,13 +38,13 @@ def test_prepared_data_set_is_found_without_a_hub(tmp_path: Path) -> None:
     folder = tmp_path / "rajpurkar--squad"
     folder.mkdir()
     (folder / "train.json").write_text(json.dumps(document()))
-    squad = verdicts(check_sources(tmp_path, OFFLINE))["dataset", "rajpurkar/squad"]
+    squad = by_name(check_recipes(tmp_path, OFFLINE))["dataset", "rajpurkar/squad"]
     assert squad.status == "ok"
     assert str(folder) in squad.found
 
 
-def test_what_the_hub_has_can_be_fetched_and_is_not(tmp_path: Path) -> None:
-    squad = verdicts(check_sources(tmp_path, _Generous()))["dataset", "rajpurkar/squad"]
+def test_content_of_the_hub_is_ok_and_not_downloaded(tmp_path: Path) -> None:
+    squad = by_name(check_recipes(tmp_path, _FullHub()))["dataset", "rajpurkar/squad"]
     assert squad.status == "ok"
-    assert "can be fetched" in squad.found
+    assert "can be downloaded" in squad.found
     assert list(tmp_path.glob("*/*")) == []

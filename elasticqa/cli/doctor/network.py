@@ -1,4 +1,4 @@
-"""This machine's names: torchrun tells other ranks `getfqdn()`, and gloo binds to what the host name resolves to."""
+"""This machine's network: its names, to which gloo and torchrun bind, the chosen interfaces, and loopback."""
 
 import ipaddress
 import socket
@@ -7,16 +7,21 @@ from collections.abc import Mapping
 from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
 
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+_TIMEOUT_S = 3.0
 
 
 def check(environ: Mapping[str, str]) -> list[Finding]:
-    """Check the names of this host, and the interfaces that the environment chooses."""
+    """Check the host's names, the interfaces that the environment chooses, and loopback."""
     interfaces = {name for _, name in socket.if_nameindex()}
-    return [check_names(socket.gethostname(), socket.getfqdn()), *check_interfaces(environ, interfaces)]
+    return [
+        check_names(socket.gethostname(), socket.getfqdn()),
+        *check_interfaces(environ, interfaces),
+        check_loopback(),
+    ]
 
 
 def check_names(host_name: str, full_name: str) -> Finding:
-    """Return whether ranks reach this machine under the names that it gives itself.
+    """Return whether other ranks reach this machine by its own names.
 
     Args:
         host_name: of ``gethostname()``.
@@ -34,33 +39,46 @@ def check_names(host_name: str, full_name: str) -> Finding:
     listed = [address for values in addresses.values() for address in values]
     foreign = [address for address in listed if not _is_own(address)]
     if foreign:
-        return fail("host", f"{found}; {foreign[0]} is no address of this machine", advice)
+        return fail("host", f"{found}; {foreign[0]} is not an address of this machine", advice)
     if all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in listed):
         advice += "; or set GLOO_SOCKET_IFNAME to its network interface"
-        return warn("host", f"{found}: good for one node, but other nodes are told an address of their own", advice)
+        return warn("host", f"{found}: works on one node, but other nodes cannot reach it", advice)
     return ok("host", found)
 
 
 def check_interfaces(environ: Mapping[str, str], interfaces: set[str]) -> list[Finding]:
-    """Return the variables that choose a network interface which is not there."""
+    """Return the variables that choose a network interface which does not exist."""
     findings = []
     for variable in _INTERFACE_VARIABLES:
         value = environ.get(variable, "")
-        # NCCL takes a list of beginnings; `=` asks for whole names and `^` leaves names out.
+        # NCCL takes a list of prefixes; `=` asks for whole names and `^` excludes names.
         wanted = [] if value.startswith("^") else [name for name in value.lstrip("=").split(",") if name]
         if wanted and not any(known.startswith(name.partition(":")[0]) for name in wanted for known in interfaces):
             found = f"{variable}={value}, but the interfaces are {', '.join(sorted(interfaces))}"
-            findings.append(fail("host", found, f"unset {variable}, or give it one of them"))
+            findings.append(fail("host", found, f"unset {variable}, or set it to one of them"))
     return findings
 
 
+def check_loopback(address: str = "127.0.0.1") -> Finding:
+    """Return whether processes of this machine can connect to each other."""
+    try:
+        with (
+            socket.create_server((address, 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=_TIMEOUT_S),
+        ):
+            return ok("host", f"{address} can be bound and reached")
+    except OSError as error:
+        advice = "bring the loopback interface up (ip link set lo up) and let the firewall pass it"
+        return fail("host", f"{address} cannot be bound or reached ({error})", advice)
+
+
 def _is_own(address: str) -> bool:
-    """Return whether a socket can be bound to the address, so that it is one of this machine."""
+    """Return whether an address belongs to this machine, that is, whether a socket can bind to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address.partition("%")[0], 0))
     except OSError:
-        # A link-local address needs its interface to be bound to; no other machine can be meant by it.
+        # A link-local address needs its interface to be bound to; it cannot be another machine's.
         return ipaddress.ip_address(address.partition("%")[0]).is_link_local
     return True

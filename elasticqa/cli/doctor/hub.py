@@ -1,0 +1,73 @@
+"""Models and data sets of the recipes: on this machine, on the hub, or missing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from db.storage.home import home_of
+from elasticqa.cli.doctor.finding import Finding, ok, warn
+from elasticqa.config.recipes import RECIPES
+from elasticqa.data.hub import Hub, resolve_model
+from elasticqa.data.squad.dataset import resolve_dataset
+from elasticqa.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class _EmptyHub(Hub):
+    """A hub without content, so that only local models and data sets are found."""
+
+    # An offline hub would convert data sets from the cache of the `datasets` library.
+    is_offline: bool = False
+
+    def why_unavailable(self, *_: object) -> str:
+        return "not looked up"
+
+
+def check(environ: Mapping[str, str]) -> list[Finding]:
+    """Look for the inputs of the recipes on this machine, then on the hub."""
+    return check_recipes(home_of(environ) / "cache" / "datasets", Hub())
+
+
+def check_recipes(datasets: Path, hub: Hub) -> list[Finding]:
+    """Return one finding for each model and data set of the recipes.
+
+    Args:
+        datasets: directory of prepared data sets.
+        hub: to query; nothing is downloaded.
+    """
+    findings = []
+    models = {config.model: name for name, config in reversed(RECIPES.items())}
+    for model, recipe in models.items():
+        path = _path_of_model(model)
+        reason = None if path else hub.why_unavailable("models", model)
+        findings.append(_finding("model", model, recipe, path, reason))
+    names = {config.dataset: name for name, config in reversed(RECIPES.items())}
+    for dataset, recipe in names.items():
+        path = _path_of_dataset(dataset, datasets)
+        reason = None if path else hub.why_unavailable("datasets", dataset)
+        findings.append(_finding("dataset", dataset, recipe, path, reason))
+    return findings
+
+
+def _finding(kind: str, name: str, recipe: str, path: Path | None, reason: str | None) -> Finding:
+    if path is not None:
+        return ok(kind, f"{name} is here: {path}")
+    prepare = f"elasticqa prepare --recipe {recipe}"
+    if reason is None:
+        return ok(kind, f"{name} can be downloaded; for nodes without a network, run `{prepare}` first")
+    advice = f"run `{prepare}` where the hub can be reached and copy its directories here, or give --{kind} a path"
+    return warn(kind, f"{name} is not here: {reason}", advice)
+
+
+def _path_of_model(name: str) -> Path | None:
+    try:
+        return Path(resolve_model(name, _EmptyHub()))
+    except ConfigError:
+        return None
+
+
+def _path_of_dataset(name: str, datasets: Path) -> Path | None:
+    try:
+        return resolve_dataset(name, None, datasets, _EmptyHub()).train.parent
+    except ConfigError:
+        return None

@@ -1,0 +1,186 @@
+"""`elasticqa doctor --slurm` on the login node: submit a job of two nodes, wait for it and read its messages."""
+
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from elasticqa.cli.doctor.finding import Finding, fail, ok
+from elasticqa.cli.doctor.slurm import SlurmError, is_configured, output
+from elasticqa.cli.doctor.slurm_findings import findings_of
+from elasticqa.run.home import HomeError, home
+
+MARKER = "elasticqa-doctor: "
+"""Prefix of the nodes' messages in the output of srun."""
+NUM_NODES = 2
+MAX_RUN_S = 240.0
+"""Time limit of the running job: imports from a slow file system, and timeouts of three minutes."""
+POLL_INTERVAL_S = 1.0
+_PERMANENT_REASONS = ("Account", "BadConstraints", "Invalid", "Partition", "QOSNotAllowed", "ReqNodeNotAvail")
+"""Prefixes of Slurm's reasons for which a pending job will not start within minutes."""
+_NOT_ERRORS = (" queued and waiting ", " been allocated ", ": task ")
+"""Parts of srun's lines that do not explain a failure."""
+
+
+def run_check_job(
+    flags: Sequence[str], num_gpus: int, wait_s: float, environ: Mapping[str, str], log: Callable[[str], object]
+) -> list[Finding]:
+    """Run the check job and return its findings.
+
+    Args:
+        flags: for srun: partition, account and the like.
+        num_gpus: GPUs that each node must see.
+        wait_s: longest wait in the queue.
+        environ: of this process.
+        log: called with each change of the job's state in the queue.
+    """
+    missing = [name for name in ("srun", "squeue", "scancel") if shutil.which(name, path=environ.get("PATH")) is None]
+    if missing or not is_configured(environ):
+        found = f"{', '.join(missing)} not on PATH" if missing else "no cluster is configured: SLURM_CONF is not set"
+        return [fail("slurm", found, "run this on a login node of the cluster, or load Slurm's environment module")]
+    name = f"doctor-{secrets.token_hex(8)}"
+    try:
+        directory = home(environ) / "slurm"
+        directory.mkdir(exist_ok=True)
+        (directory / name).write_text("", encoding="utf-8")
+    except (HomeError, OSError) as error:
+        return [fail("home", str(error), "set ELASTICQA_HOME to a directory that all nodes can write")]
+    try:
+        job = _CheckJob(name, flags, environ)
+        failure = job.wait(wait_s, log)
+        if failure is not None:
+            return [failure]
+        return [
+            ok("slurm", f"job {job.job_id} ran on {NUM_NODES} nodes"),
+            *findings_of(job.messages, directory, name, num_gpus),
+        ]
+    finally:
+        for path in directory.glob(f"{name}*"):
+            path.unlink(missing_ok=True)
+
+
+class _CheckJob:
+    """The check job; the constructor starts it with `srun`, which passes on the output of the nodes."""
+
+    def __init__(self, name: str, flags: Sequence[str], environ: Mapping[str, str]) -> None:
+        self.name = name
+        self.flags = flags
+        # Without the variables of an allocation around this shell, which srun would run in.
+        self.environ = {
+            key: value for key, value in environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"
+        }
+        command = [
+            "srun",
+            f"--nodes={NUM_NODES}",
+            f"--ntasks={NUM_NODES}",
+            "--ntasks-per-node=1",
+            "--kill-on-bad-exit=0",
+            "--time=10",
+            *flags,
+            f"--job-name={name}",
+            *(sys.executable, "-m", "elasticqa.cli.doctor.slurm_node", "--mark", name),
+        ]
+        self.job_id = ""
+        self.messages: list[dict[str, Any]] = []
+        self._errors: list[str] = []
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=self.environ,
+        )
+        self._readers = [
+            threading.Thread(target=self._read_messages, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_messages(self) -> None:
+        for line in self._process.stdout or ():
+            _, marker, text = line.partition(MARKER)
+            if marker:
+                self.messages.append(json.loads(text))
+
+    def _read_errors(self) -> None:
+        self._errors += [line.strip() for line in self._process.stderr or () if line.strip()]
+
+    def wait(self, wait_s: float, log: Callable[[str], object]) -> Finding | None:
+        """Wait for the end of the job, cancel it at a timeout, and return why it failed, or None."""
+        deadline = time.monotonic() + wait_s
+        last_state, has_started = "", False
+        try:
+            while self._process.poll() is None:
+                state, reason = self._queue_state()
+                if state and f"{state} ({reason})" != last_state:
+                    last_state = f"{state} ({reason})"
+                    log(f"job {self.job_id} on {NUM_NODES} nodes: {state if reason == 'None' else last_state}")
+                if state == "RUNNING" and not has_started:
+                    has_started, deadline = True, time.monotonic() + MAX_RUN_S
+                if state == "PENDING" and reason.startswith(_PERMANENT_REASONS):
+                    return self._never_starts(reason)
+                if time.monotonic() > deadline:
+                    return self._timed_out(last_state, wait_s, has_started=has_started)
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(POLL_INTERVAL_S)
+        finally:
+            self._end()
+        return None if self._process.returncode == 0 else self._failed()
+
+    def _queue_state(self) -> tuple[str, str]:
+        """Return the job's state and the reason why it waits; empty if it is not in the queue."""
+        try:
+            line = output(["squeue", "--noheader", f"--name={self.name}", "--format=%i|%T|%r"], self.environ)
+        except SlurmError:
+            return "", ""  # srun reports a controller that stays away
+        if not line:
+            return "", ""
+        self.job_id, state, reason = line.splitlines()[0].split("|")
+        return state, reason
+
+    def _never_starts(self, reason: str) -> Finding:
+        advice = (
+            "name a partition, account or qos that gives you two nodes: check sinfo and the options of this command"
+        )
+        return fail("slurm", f"job {self.job_id} cannot start ({reason}) and is cancelled: {self._request()}", advice)
+
+    def _timed_out(self, last_state: str, wait_s: float, *, has_started: bool) -> Finding:
+        if has_started:
+            advice = "a file system or the network between the nodes hangs: run a two-line program on them with srun"
+            return fail("slurm", f"job {self.job_id} ran and did not end within {MAX_RUN_S:g} s", advice)
+        advice = "wait longer with --wait SECONDS, or name a partition with free nodes: check sinfo"
+        job = f"job {self.job_id}" if last_state else "the job"
+        state = last_state or "it was not in the queue yet"
+        return fail("slurm", f"{job} did not start within {wait_s:g} s and is cancelled: {state}", advice)
+
+    def _failed(self) -> Finding:
+        of_srun = [line for line in self._errors if line.startswith("srun: ")]
+        refusals = [line for line in of_srun if not any(part in line for part in _NOT_ERRORS)]
+        # Only the last line, which has the error of a traceback; and no warnings of torch.
+        of_nodes = [line for line in self._errors if line not in of_srun and not line.startswith("[W")][-1:]
+        reason = "; ".join(line.removeprefix("srun: ").removeprefix("error: ") for line in [*of_nodes, *refusals[:2]])
+        status = self._process.returncode
+        advice = "for a refused request, see the options of this command; for an error of a node, check its environment"
+        return fail("slurm", f"srun exits with {status}: {reason or 'no error message'}; {self._request()}", advice)
+
+    def _request(self) -> str:
+        return f"requested {NUM_NODES} nodes{''.join(f' {flag}' for flag in self.flags)}"
+
+    def _end(self) -> None:
+        if self._process.poll() is None:
+            subprocess.run(["scancel", f"--name={self.name}"], env=self.environ, capture_output=True, check=False)
+            self._process.kill()
+        self._process.wait()
+        for reader in self._readers:
+            reader.join()
+        # The readers have read the pipes to their end; this closes them.
+        self._process.communicate()
