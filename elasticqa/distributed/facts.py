@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from elasticqa.config.environment import JOINED_JOB_VARIABLE
+
 PACKAGES = ("elasticqa", "transformers", "tokenizers", "datasets", "numpy", "triton", "torchx")
 GIT_TIMEOUT_S = 10.0
-JOINED_JOB_VARIABLE = "TORCHX_JOINED_JOB"
-"""Set on a node that Slurm gave to a job of its own, so that it joins one that runs with fewer nodes than it could."""
 
 
 def host_facts(node_rank: int, num_devices: int) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import psutil
 import torch
 
+from elasticqa.config.environment import JOB_HANDLE_VARIABLE
+
 _THREADS = "OMP_NUM_THREADS"
 
 
@@ -14,7 +16,7 @@ def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
     A job of this machine that is started inside `salloc`, or with what such a shell left behind, is a local one.
     """
-    is_elsewhere = not environ.get("TORCHX_JOB_ID", "slurm://").startswith("slurm://")
+    is_elsewhere = not environ.get(JOB_HANDLE_VARIABLE, "slurm://").startswith("slurm://")
     return {name: value for name, value in environ.items() if not (is_elsewhere and name.startswith("SLURM_"))}
 
 

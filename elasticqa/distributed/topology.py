@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 import torch
 import torch.distributed as dist
 
+from elasticqa.config.environment import MIN_NODES_VARIABLE, NPROC_PER_NODE_VARIABLE
 from elasticqa.config.train_config import Parallel, Precision
 from elasticqa.errors import CheckpointError, ConfigError
 
@@ -27,8 +28,8 @@ _FACTS = {
 }
 """What torchrun says in the environment -> its least value, which is that of a single process."""
 
-PROMISED = {"ELASTICQA_MIN_NODES": "GROUP_WORLD_SIZE", "ELASTICQA_NPROC_PER_NODE": "LOCAL_WORLD_SIZE"}
-"""What was asked for at the launch -> the fact that must not be less."""
+_MINIMA = {MIN_NODES_VARIABLE: "GROUP_WORLD_SIZE", NPROC_PER_NODE_VARIABLE: "LOCAL_WORLD_SIZE"}
+"""Variable of the launcher -> the fact that must be at least as large."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Topology:
         is_distributed = "RANK" in environ and "MASTER_ADDR" in environ
         # Schedulers leave some of these names to processes that they started alone.
         facts = {name: _count(environ, name, least) if is_distributed else least for name, least in _FACTS.items()}
-        for promise, name in PROMISED.items():
+        for promise, name in _MINIMA.items():
             least = _count(environ, promise, 1)
             if facts[name] < least:
                 raise ConfigError(

@@ -8,6 +8,7 @@ from ulid import ULID
 
 from db.storage.home import home_of, runs_dir_of
 from db.storage.run_files import REPORTED_DIR
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 
 
@@ -26,7 +27,7 @@ class HomeError(ConfigError):
         )
 
 
-def home(environ: Mapping[str, str] = os.environ) -> Path:
+def home(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
     """Return the home directory, created where it is missing.
 
     Raises:
@@ -42,7 +43,7 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
     return path
 
 
-def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
+def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
     """Return the directory that holds one directory a run; it is not created.
 
     Raises:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from db.journal_schema import Kind
 from db.storage.atomic import sync
 from elasticqa.errors import JournalError
 from elasticqa.run.line_writer import LineWriter
 
-SCHEMA_VERSION = 1
 _ATTEMPT_FILE = re.compile(r"attempt-(\d+)(?:\.claim|-node-\d+\.jsonl)")
 
 
@@ -45,7 +45,7 @@ class Journal:
         """What keeps lines from being durable, or None."""
         return self._writer.error
 
-    def write(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def write(self, kind: Kind, fields: Mapping[str, Any]) -> None:
         """Queue one line of now; nested values must not be changed afterwards.
 
         Raises:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from db.journal_schema import Kind
 from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.run.journal import FeatureLog, Journal
@@ -95,7 +96,7 @@ class Recorder:
                 self._config.to_dict(), total_time_s=end["wall_clock_s"], final_loss=end["final_loss"]
             )
 
-    def write(self, kind: str, fields: dict[str, Any]) -> None:
+    def write(self, kind: Kind, fields: dict[str, Any]) -> None:
         """Write a line of another kind, from the main rank."""
         self._write(kind, fields)
 
@@ -111,7 +112,7 @@ class Recorder:
             sys.stdout.write(message + "\n")
             sys.stdout.flush()
 
-    def _write(self, kind: str, fields: dict[str, Any]) -> None:
+    def _write(self, kind: Kind, fields: dict[str, Any]) -> None:
         if self._is_main and self._journal is not None:
             self._journal.write(kind, fields)
 
