@@ -13,7 +13,7 @@ from typing import Any
 
 from db.importers.errors import ForeignFormatError
 from db.importers.fields import Fields, shown
-from db.importers.json_stream import members, small_object
+from db.importers.json_file import members, small_object
 from db.importers.names import Meaning, meaning_of
 from db.importers.run import ForeignRun, Points
 from db.importers.source import changed_at, digest_of, name_of

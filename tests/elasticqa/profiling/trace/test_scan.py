@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from db.storage import json_stream
 from elasticqa.profiling.trace import scan as scanner
 from elasticqa.profiling.trace.scan import Entry, TraceError, scan
 from tests.support.traces import operator, write_trace
@@ -60,7 +61,7 @@ def test_scan_does_not_depend_on_where_chunks_end(tmp_path: Path, chunk: int, mo
     document = {"traceEvents": [{"ts": 12345.678, "name": 'a"\\}é', "args": {"n": [1, -2e3, None]}}], "last": 123456}
     path = _written(tmp_path, json.dumps(document, ensure_ascii=False))
     whole = list(scan(path))
-    monkeypatch.setattr(scanner, "_CHUNK_CHARS", chunk)
+    monkeypatch.setattr(json_stream, "_CHUNK_BYTES", chunk)
     assert list(scan(path)) == whole
     assert whole[-1].value == 123456
 
@@ -87,22 +88,22 @@ def test_scan_every_cut_of_a_compressed_trace_is_an_error(tmp_path: Path) -> Non
 def test_scan_damaged_compression_is_an_error(tmp_path: Path) -> None:
     content = bytearray(gzip.compress(json.dumps({"traceEvents": list(range(5000))}).encode()))
     content[len(content) // 2] ^= 0xFF
-    assert "gzip" in _error(_written(tmp_path, bytes(content))).rule
+    assert "decompressed" in _error(_written(tmp_path, bytes(content))).rule
 
 
 @pytest.mark.parametrize(
     ("content", "rule"),
     [
-        ("", "ends early"),
+        ("", "cut off"),
         ("\x00\x01\x02", "a trace is a JSON object"),
         ("hello", "a trace is a JSON object"),
-        ("{1: 2}", "is no key"),
+        ("{1: 2}", "a key of an object"),
         ('{"a" 1}', "':'"),
         ('{"a": 1 "b": 2}', "',' or '}'"),
-        ('{"traceEvents": {}}', "is a list"),
+        ('{"traceEvents": {}}', "is not a list"),
         ('{"traceEvents": [{} {}]}', "',' or ']'"),
         ('{"traceEvents": [{"a": tru}]}', "Expecting value"),
-        ('{"traceEvents": []} {}', "goes on"),
+        ('{"traceEvents": []} {}', "follows the end"),
         ('{"traceEvents": [' + "[" * 100_000, "nested too deep"),
         ('{"traceEvents": [' + "1" * 5000 + "]}", "cannot be read"),
     ],
@@ -112,16 +113,16 @@ def test_scan_damage_is_named(tmp_path: Path, content: str, rule: str) -> None:
 
 
 def test_scan_position_of_damage_is_counted_over_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanner, "_CHUNK_CHARS", 10)
+    monkeypatch.setattr(json_stream, "_CHUNK_BYTES", 10)
     content = '{"traceEvents": [{"name": "aaaaaaaaaaaaaaaa"}, {"name": "b"} oops]}'
     assert _error(_written(tmp_path, content)).position == content.index("oops")
 
 
 def test_scan_value_without_end_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanner, "MAX_VALUE_CHARS", 1000)
-    monkeypatch.setattr(scanner, "_CHUNK_CHARS", 100)
+    monkeypatch.setattr(json_stream, "_CHUNK_BYTES", 100)
     path = _written(tmp_path, '{"traceEvents": ["' + "a" * 100_000 + '"]}')
-    assert "no whole JSON value within 1000" in _error(path).rule
+    assert "no JSON value within 1,000" in _error(path).rule
 
 
 @pytest.mark.parametrize("name", ["absent.json", ""])
