@@ -1,6 +1,7 @@
-"""What a component starts on each node: checks the request, prepares the data once, then trains or becomes torchrun.
+"""`elasticqa train`, and the program that a component starts on each node.
 
-A wrong request ends in seconds with one line, before any process group exists.
+Checks the request, computes the features once, then trains in this process or replaces itself by torchrun. A wrong
+request ends within seconds with one line, before a process group exists.
 """
 
 import argparse
@@ -36,13 +37,13 @@ from elasticqa.elastic.preflight import JobNode, check_joining_node, check_start
 from elasticqa.errors import ConfigError, DataError, ExitCode, shown
 from elasticqa.run.home import HomeError, home, new_run_id
 
-_PACES = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=6"
-"""Seconds that MIN nodes wait for more, and between the signs of life of a node, of which 6 may be missing."""
+_RENDEZVOUS_CONF = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=6"
+"""Seconds that MIN nodes wait for more nodes, seconds between keep-alives, and how many keep-alives may be missed."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How many agents and workers: what torchrun is told."""
+    """Number of nodes, workers and restarts."""
 
     min_nodes: int
     max_nodes: int
@@ -54,7 +55,7 @@ class Launch:
         """Return the launch for ``N`` or ``MIN:MAX`` nodes.
 
         Raises:
-            ConfigError: the numbers make no job.
+            ConfigError: a number is out of range.
         """
         parts = nnodes.split(":")
         if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts) or len(parts) > 2:
@@ -64,7 +65,7 @@ class Launch:
             raise ConfigError(f"nnodes={nnodes!r} must have 1 <= MIN <= MAX: write --nnodes 1:4")
         if nproc_per_node < 1:
             raise ConfigError(
-                f"nproc_per_node={nproc_per_node} is too small: at least one process a node; --nproc_per_node 1"
+                f"nproc_per_node={nproc_per_node} is too small: start at least one process per node; --nproc_per_node 1"
             )
         if max_restarts < 0:
             raise ConfigError(f"max_restarts={max_restarts} is negative: give 0 or more with --max_restarts")
@@ -74,43 +75,43 @@ class Launch:
 def torchrun_options(launch: Launch, environ: Mapping[str, str]) -> list[str]:
     """Return torchrun's options for this node.
 
-    One node keeps its rendezvous to itself. Several meet at the job's first node, on a port that follows from the job
-    id: two jobs that share a node must not share a store.
+    The rendezvous of several nodes is on the job's first node, at a port computed from the job id, so that two jobs
+    that share a node do not share a store.
     """
     if launch.max_nodes == 1:
-        meeting_point, job_id = endpoint("localhost", 0), "local"
+        rendezvous, job_id = endpoint("localhost", 0), "local"
     else:
-        job_id = _job_of(environ)
-        meeting_point = endpoint(_first_host(environ), job_port(job_id))
+        job_id = _job_id(environ)
+        rendezvous = endpoint(_first_host(environ), job_port(job_id))
     return [
         f"--nnodes={launch.min_nodes}:{launch.max_nodes}",
         f"--nproc-per-node={launch.nproc_per_node}",
         f"--max-restarts={launch.max_restarts}",
         "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={meeting_point}",
+        f"--rdzv-endpoint={rendezvous}",
         f"--rdzv-id={job_id}",
-        f"--rdzv-conf={_PACES}",
-        # SIGUSR1 is the scheduler's warning; an agent that does not handle it dies of it.
+        f"--rdzv-conf={_RENDEZVOUS_CONF}",
+        # SIGUSR1 is the scheduler's warning before a time limit; it kills an agent that does not handle it.
         "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
     ]
 
 
-def own_address(launch: Launch, environ: Mapping[str, str]) -> str:
-    """Return where the other nodes reach this one: the address that it has towards the first node.
+def local_address(launch: Launch, environ: Mapping[str, str]) -> str:
+    """Return the address at which other nodes reach this one: that of its route to the first node.
 
-    The first node itself is reached by the name that all of them have for it. Without an answer torchrun would tell
-    the name that this machine believes to have, which the others may not find.
+    For the first node it is the name that all nodes use for it. torchrun's default, this machine's own host name, may
+    be unknown to the others.
 
     Raises:
-        ConfigError: this node does not find the first one.
+        ConfigError: this node cannot reach the first one.
     """
     if launch.max_nodes == 1:
         return "localhost"
     return address_towards(_first_host(environ))
 
 
-def _job_of(environ: Mapping[str, str]) -> str:
-    """Return the id of the job that this node works for: its own, or the one that it was asked to join."""
+def _job_id(environ: Mapping[str, str]) -> str:
+    """Return the id of the job that this node trains in: the one that it joins, or its own."""
     for name in (JOINED_JOB_VARIABLE, "SLURM_JOB_ID"):
         if environ.get(name):
             return environ[name]
@@ -128,17 +129,17 @@ def _first_host(environ: Mapping[str, str]) -> str:
 
 
 def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -> None:
-    """Compare the nodes that Slurm starts together, or this one with those that it joins; all of them call this.
+    """Compare the nodes of a Slurm job, or this node with the running job that it joins; every node must call this.
 
     Args:
         launch: of the job.
-        refusal: why this node cannot run it.
+        refusal: why this node cannot run the job, or None.
         environ: of this process.
 
     Raises:
-        ConfigError: they do not fit; in the same line on all of them.
+        ConfigError: the nodes are incompatible; with the same message on all of them.
     """
-    job_id, first_host = _job_of(environ), _first_host(environ)
+    job_id, first_host = _job_id(environ), _first_host(environ)
     facts = node_facts(int(environ.get("SLURM_NODEID", "0")), first_host, refusal, environ)
     if environ.get(JOINED_JOB_VARIABLE):
         check_joining_node(job_id, facts, home(environ))
@@ -148,7 +149,7 @@ def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str
         number=facts["number"],
         num_nodes=int(environ.get("SLURM_STEP_NUM_NODES", "1")),
         first_host=first_host,
-        # As Slurm knows the node that started the tasks: a name that does not resolve is to be told, not met.
+        # Slurm's address of the first node: a name that does not resolve is an error to report, not to run into.
         first_address=environ.get("SLURM_LAUNCH_NODE_IPADDR", first_host)
         if FIRST_HOST_VARIABLE in environ
         else first_host,
@@ -158,20 +159,20 @@ def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str
 
 
 def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
-    """Refuse what cannot run, and leave the features in the cache for the ranks.
+    """Refuse a request that cannot run, and compute the features into the cache for the ranks.
 
     Args:
         config: of the run.
         launch: None for a single process.
-        num_gpus: asked for on each node.
+        num_gpus: requested per node.
 
     Raises:
-        ConfigError, DataError, HomeError: each of one line.
+        ConfigError, DataError, HomeError: with a message of one line.
     """
     if num_gpus > torch.cuda.device_count():
         raise ConfigError(
             f"gpu={num_gpus} but torch {torch.__version__} sees {torch.cuda.device_count()} on {socket.gethostname()}: "
-            "a run that asks for GPUs does not train on the CPU instead; see nvidia-smi on that node, install a torch "
+            "a run that asks for GPUs does not train on the CPU instead; check nvidia-smi on that node, install a torch "
             "with CUDA, or leave --gpu out"
         )
     world_size = launch.min_nodes * launch.nproc_per_node if launch else 1
@@ -182,15 +183,15 @@ def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check, then replace this process by torchrun, or train in it where no nodes are named."""
-    parser = argparse.ArgumentParser(prog="python -m elasticqa.cli.launch", add_help=False, allow_abbrev=False)
+    """Check the request, then train in this process, or replace it by torchrun if ``--nnodes`` is given."""
+    parser = argparse.ArgumentParser(prog="elasticqa train", add_help=False, allow_abbrev=False)
     parser.add_argument("--nnodes")
     parser.add_argument("--nproc-per-node", type=int, default=1)
     parser.add_argument("--max-restarts", type=int, default=3)
     parser.add_argument("--gpus", type=int, default=0)
     known, rest = parser.parse_known_args(argv)
     environ = own_environment(ENVIRONMENT)
-    # Made once, so that the workers that torchrun starts again go on in the run that they began.
+    # Set once, so that restarted workers resume the same run.
     environ.setdefault(RUN_ID_VARIABLE, new_run_id())
     try:
         launch = None
@@ -201,7 +202,7 @@ def main(argv: Sequence[str]) -> int:
             environ.pop(name, None)
         options = []
         if launch is not None:
-            options = [*torchrun_options(launch, environ), f"--local-addr={own_address(launch, environ)}"]
+            options = [*torchrun_options(launch, environ), f"--local-addr={local_address(launch, environ)}"]
             environ[MIN_NODES_VARIABLE] = str(launch.min_nodes)
             environ[NPROC_PER_NODE_VARIABLE] = str(launch.nproc_per_node)
     except (ConfigError, DataError, HomeError) as error:
@@ -210,11 +211,11 @@ def main(argv: Sequence[str]) -> int:
     if launch is None:
         return _train(rest, environ)
     command = [sys.executable, "-m", "elasticqa.elastic.torchrun", *options, "-m", "elasticqa.training.main", *rest]
-    return _become(command, environ, launch.nproc_per_node)
+    return _exec(command, environ, launch.nproc_per_node)
 
 
 def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, environ: Mapping[str, str]) -> None:
-    """Check this node, and with the others where Slurm starts several: what one refuses, all refuse at once."""
+    """Check this node, and in a Slurm job compare all nodes: if one refuses the request, all do."""
     refusal: ConfigError | DataError | None = None
     try:
         check(config, launch, num_gpus)
@@ -227,20 +228,20 @@ def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, enviro
 
 
 def _train(argv: Sequence[str], environ: dict[str, str]) -> int:
-    """Train in this process, which has imported half of what that takes, and return its exit status."""
+    """Train in this process and return the exit status."""
     complete(environ, 1)
     enter(environ)
     try:
         status: int = importlib.import_module("elasticqa.training.main").main(argv)
     except BrokenPipeError:
-        # A command that prints has done its work when nobody reads any more; a run that ends here has failed.
+        # `elasticqa` ignores a closed pipe for commands that print; for training it is a failure.
         traceback.print_exc()
         return ExitCode.FAILED
     return status
 
 
-def _become(command: list[str], environ: dict[str, str], num_processes: int) -> NoReturn:
-    """Replace this process by the command, whose processes share the CPUs of this node."""
+def _exec(command: list[str], environ: dict[str, str], num_processes: int) -> NoReturn:
+    """Replace this process by a command whose processes share the CPUs of this node."""
     complete(environ, num_processes)
     sys.stdout.flush()
     os.execve(command[0], command, environ)

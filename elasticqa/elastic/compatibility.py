@@ -1,4 +1,4 @@
-"""Why nodes of a job cannot train together, from what each tells of itself."""
+"""Why nodes of a job cannot train together, from the facts that each reports of itself (`distributed.node_facts`)."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any
 ABOUT_HOME = "all nodes need one home directory; set ELASTICQA_HOME to one on a file system that they share"
 
 
-def complaint_of(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]], home: Path) -> str:
-    """Return the first reason why nodes cannot train together, on one line; empty where there is none.
+def incompatibility(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]], home: Path) -> str:
+    """Return the first reason why nodes cannot train together, on one line; empty if there is none.
 
     Args:
         first: facts of the first node.
-        others: of the other ones.
-        home: the home directory of the record.
+        others: facts of the other nodes.
+        home: home directory of the record.
     """
     nodes = (first, *others)
     for node in nodes:
@@ -24,13 +24,13 @@ def complaint_of(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]], 
     for node in others:
         if not node["sees_home"]:
             return f"{home} is not the same directory on {first['host']} and {node['host']}: {ABOUT_HOME}"
-    complaints = [complaint for node in others for complaint in (of_versions(first, node), of_first_name(first, node))]
-    complaints += [of_own_name(node) for node in nodes if others]
-    return next((f"{problem}: {way_out}" for problem, way_out in filter(None, complaints)), "")
+    problems = [problem for node in others for problem in (different_versions(first, node), unknown_host(first, node))]
+    problems += [unreachable_own_name(node) for node in nodes if others]
+    return next((f"{problem}: {way_out}" for problem, way_out in filter(None, problems)), "")
 
 
-def of_versions(first: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return what differs between the environments of two nodes, and the way out."""
+def different_versions(first: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the differences between the environments of two nodes, and the way out; None without any."""
     different = [
         f"{name} is {value} on {first['host']} and {node['versions'].get(name)} on {node['host']}"
         for name, value in first["versions"].items()
@@ -42,16 +42,19 @@ def of_versions(first: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[str,
     return ", ".join(different), way_out
 
 
-def of_first_name(first: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return that a node does not know the first one by name, if so, and the way out."""
+def unknown_host(first: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return that a node cannot resolve the first node's name, and the way out; None if it can."""
     if node["finds_first"]:
         return None
     problem = f"{node['host']} does not find {first['host']} by its name, and workers meet there"
     return problem, f"add it to the name server, or to /etc/hosts of {node['host']}"
 
 
-def of_own_name(node: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return that no other node could reach this one where its own name leads, if so: gloo listens there."""
+def unreachable_own_name(node: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return that a node resolves its own name to a loopback address, and the way out; None if not.
+
+    gloo listens at the address of that name, where no other node could reach it.
+    """
     if node["chooses_interface"] or not all(map(_is_loopback, node["own_addresses"])):
         return None
     address = ", ".join(node["own_addresses"]) or "nothing"

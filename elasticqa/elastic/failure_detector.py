@@ -1,61 +1,118 @@
-"""How long a rank may be silent, and what is said of the one that ends an attempt."""
+"""Detects failures of ranks: a silent peer, a stuck main thread, and which of several signs is the cause."""
 
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from elasticqa.elastic.failures import Departure
-from elasticqa.errors import ConfigError, shown
+from elasticqa.elastic.end_causes import KINDS_BY_LIKELIHOOD, EndCause
+from elasticqa.elastic.stack_dumps import main_thread_position
 
-SILENCE_VARIABLE = "ELASTICQA_PEER_TIMEOUT_S"
-SILENCE_S = 20.0
-"""Without a beat a rank counts as stopped: threads of a busy or swapping machine come late, but not so late."""
-_LEAST_SILENCE_S, _MOST_SILENCE_S = 5, 86_400
-_LIKELIER = ("failed", "changed", "silent", "gone")
-"""Kinds of signs that come together: the error of a peer says only that a connection broke."""
+STUCK_S = 600.0
+"""In one call of the loop: twice the timeout of a gloo collective. With NCCL nothing else may end a stuck call."""
 
 
-def silence_s(text: str | None) -> float:
-    """Return the seconds after which a rank counts as stopped, given the variable's value.
-
-    Raises:
-        ConfigError: it is no such number.
-    """
-    if text is None:
-        return SILENCE_S
-    is_number = text.isascii() and text.isdigit() and len(text) < 10
-    if not (is_number and _LEAST_SILENCE_S <= int(text) <= _MOST_SILENCE_S):
-        raise ConfigError(
-            f"{SILENCE_VARIABLE}={shown(text)} is no whole number of seconds from {_LEAST_SILENCE_S} to "
-            f"{_MOST_SILENCE_S}: unset it for {SILENCE_S:g} s"
-        )
-    return float(text)
-
-
-class Verdict(NamedTuple):
-    """The departure that ends the attempt."""
+class Detection(NamedTuple):
+    """A rank that ends the attempt, and why."""
 
     rank: int
-    departure: Departure
+    cause: EndCause
 
 
-class Suspicion:
-    """Signs of what ends the attempt; the first sets the time of the verdict, the likeliest is the cause."""
+class FailureDetector:
+    """Collects signs of a failure: the first one opens a time window, and the most likely cause in it is taken."""
 
     def __init__(self) -> None:
-        self.cause: Verdict | None = None
+        self.detection: Detection | None = None
         self._decide_at = 0.0
 
-    def add(self, sign: Verdict, now: float, wait_s: float) -> bool:
-        """Take a sign, on which to decide so many seconds from now at the latest; return whether it is the cause."""
-        is_first = self.cause is None
-        self._decide_at = now + wait_s if is_first else min(self._decide_at, now + wait_s)
-        if self.cause is None or _LIKELIER.index(sign.departure.kind) > _LIKELIER.index(self.cause.departure.kind):
-            self.cause = sign
-        return self.cause is sign
+    def add(self, sign: Detection, now: float, wait_s: float) -> bool:
+        """Add a sign and return whether it is the most likely cause so far.
 
-    def settle(self, cause: Verdict) -> None:
-        """Take what is sure, whatever else has been seen."""
-        self.cause, self._decide_at = cause, 0.0
+        Args:
+            sign: rank and possible cause.
+            now: seconds of a monotonic clock.
+            wait_s: the decision is due after so many seconds at the latest.
+        """
+        is_first = self.detection is None
+        self._decide_at = now + wait_s if is_first else min(self._decide_at, now + wait_s)
+        if self.detection is None or _likelihood(sign) > _likelihood(self.detection):
+            self.detection = sign
+        return self.detection is sign
+
+    def confirm(self, detection: Detection) -> None:
+        """Take a detection that is certain, and make the decision due now."""
+        self.detection, self._decide_at = detection, 0.0
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for the verdict."""
-        return self.cause is not None and now >= self._decide_at
+        """Whether the decision is due."""
+        return self.detection is not None and now >= self._decide_at
+
+
+def _likelihood(sign: Detection) -> int:
+    return KINDS_BY_LIKELIHOOD.index(sign.cause.kind)
+
+
+class Heartbeats:
+    """When each peer was last heard, and which peers have announced their end."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._heard_at: dict[int, float] = {}
+        self._ending: set[int] = set()
+
+    def start(self, ranks: Iterable[int], now: float) -> None:
+        """Count the silence of the ranks from now."""
+        self._heard_at = dict.fromkeys(ranks, now)
+
+    def heard(self, rank: int, now: float) -> None:
+        """Note that a rank has sent something."""
+        self._heard_at[rank] = now
+
+    def announce_end(self, rank: int) -> None:
+        """Expect nothing more of a rank."""
+        self._ending.add(rank)
+
+    def is_expected(self, rank: int) -> bool:
+        """Whether the rank has not announced its end."""
+        return rank not in self._ending
+
+    def silent(self, now: float) -> Iterator[tuple[int, float]]:
+        """Yield the ranks that have been silent for longer than the timeout, with the seconds."""
+        for rank, heard_at in self._heard_at.items():
+            if self.is_expected(rank) and now - heard_at > self._timeout_s:
+                yield rank, now - heard_at
+
+
+class MainThreadMonitor:
+    """Notices a main thread that stays at one position for longer than ``STUCK_S``."""
+
+    def __init__(self) -> None:
+        self._is_active = False
+        self._position: object = None
+        self._since = 0.0
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Monitor the main thread while the block runs."""
+        self._since = time.monotonic()
+        self._is_active = True
+        try:
+            yield
+        finally:
+            self._is_active = False
+
+    def exclude(self, seconds: float) -> None:
+        """Do not count seconds in which the whole process was stopped."""
+        self._since += seconds
+
+    def stuck(self, now: float) -> str | None:
+        """Return where the main thread is stuck, as the rest of a sentence; None if it is not."""
+        if not self._is_active:
+            return None
+        position, line = main_thread_position()
+        if position != self._position:
+            self._position, self._since = position, now
+        elif now - self._since > STUCK_S:
+            return f"was stuck for {STUCK_S:.0f} s in {line}"
+        return None

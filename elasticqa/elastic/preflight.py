@@ -1,4 +1,8 @@
-"""Whether the nodes of a job fit together: asked before any process group, and refused in the same line on all."""
+"""Preflight check: nodes compare their facts before there is a process group, and all refuse with the same line.
+
+The first node of a job listens. The others send their facts and get the result. A node that joins a running job
+compares itself with the facts that the first node left in the home directory.
+"""
 
 import json
 import secrets
@@ -12,20 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from elasticqa.distributed.addresses import listen
-from elasticqa.elastic.compatibility import ABOUT_HOME, complaint_of
+from elasticqa.elastic.compatibility import ABOUT_HOME, incompatibility
 from elasticqa.errors import ConfigError
+from elasticqa.run.journal_reader import json_object
 
 ANSWER_TIMEOUT_S = 300.0
-"""For all nodes: one may still import from a slow file system, or make features, when another is ready."""
+"""For all nodes: one may still import from a slow file system, or build features, when another is ready."""
 MARK_TIMEOUT_S = 10.0
-"""For a file of another node to be seen on a shared file system that keeps directories in a cache."""
+"""For a file of another node to appear on a shared file system that caches directories."""
 _RETRY_S = 0.1
 _LONGEST_MESSAGE = 1 << 20
+_RESULT = "complaint"
+"""Key of the result on the connection; nodes with another version of elasticqa read it too."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where this node stands among those that start a job together, and where the first one listens."""
+class JobNode:
+    """This node among those that start a job together, and where the first one listens."""
 
     job_id: str
     number: int
@@ -36,33 +43,33 @@ class Place:
 
 
 def mark_path(home: Path, job_id: str) -> Path:
-    """Return the file by which other nodes know that they see the home directory of the first one."""
+    """Return the file of the first node that shows other nodes whether they share its home directory."""
     return home / "slurm" / f"{job_id}.first-node"
 
 
-def attend(place: Place, facts: Mapping[str, Any], home: Path, min_nodes: int) -> None:
-    """Compare all nodes; each of them must call this.
+def check_starting_nodes(node: JobNode, facts: Mapping[str, Any], home: Path, min_nodes: int) -> None:
+    """Compare the nodes that start a job; each of them must call this.
 
     Args:
-        place: of this node.
+        node: this node.
         facts: of this node.
-        home: the home directory of the record on this node.
-        min_nodes: how many nodes are enough; others that do not answer are gone on without.
+        home: home directory of the record on this node.
+        min_nodes: so many nodes are enough; the job starts without others that do not answer.
 
     Raises:
-        ConfigError: they do not fit, or too few answer; the same line on all that do.
+        ConfigError: the nodes do not fit, or too few answer; with the same line on all that do.
     """
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    if place.number == 0:
-        complaint = _preside(place, facts, home, min_nodes, deadline)
+    if node.number == 0:
+        problem = _check_as_first(node, facts, home, min_nodes, deadline)
     else:
-        complaint = _answer(place, facts, home, deadline)
-    if complaint:
-        raise ConfigError(complaint)
+        problem = _check_with_first(node, facts, home, deadline)
+    if problem:
+        raise ConfigError(problem)
 
 
-def join(job_id: str, facts: Mapping[str, Any], home: Path) -> None:
-    """Compare this node, which joins a job that runs, with the job's first node.
+def check_joining_node(job_id: str, facts: Mapping[str, Any], home: Path) -> None:
+    """Compare this node, which joins a running job, with the job's first node.
 
     Raises:
         ConfigError: they do not fit.
@@ -74,71 +81,72 @@ def join(job_id: str, facts: Mapping[str, Any], home: Path) -> None:
         raise ConfigError(
             f"{path} of the first node of job {job_id} cannot be read on {facts['host']}: {ABOUT_HOME}"
         ) from None
-    complaint = complaint_of(first, [facts], home)
-    if complaint:
-        raise ConfigError(complaint)
+    problem = incompatibility(first, [facts], home)
+    if problem:
+        raise ConfigError(problem)
 
 
-def _preside(place: Place, facts: Mapping[str, Any], home: Path, min_nodes: int, deadline: float) -> str:
-    """Return the complaint after all other nodes have been told."""
+def _check_as_first(node: JobNode, facts: Mapping[str, Any], home: Path, min_nodes: int, deadline: float) -> str:
+    """Collect the facts of the other nodes, send them the problem, and return it; empty without one."""
     mark = secrets.token_hex(8)
-    path = mark_path(home, place.job_id)
+    path = mark_path(home, node.job_id)
     with ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"mark": mark, "facts": dict(facts)}), encoding="utf-8")
-            server = stack.enter_context(listen(place.num_nodes, place.port))
+            server = stack.enter_context(listen(node.num_nodes, node.port))
         except OSError as error:
             return (
-                f"{facts['host']} cannot write {path} or listen on port {place.port} ({error.strerror}): free them, or "
+                f"{facts['host']} cannot write {path} or listen on port {node.port} ({error.strerror}): free them, or "
                 "submit the job again"
             )
         answers: dict[int, dict[str, Any]] = {}
         connections = []
-        while len(answers) < place.num_nodes - 1 and (left := deadline - time.monotonic()) > 0:
+        while len(answers) < node.num_nodes - 1 and (left := deadline - time.monotonic()) > 0:
             server.settimeout(left)
             with suppress(OSError):
                 connections.append(stack.enter_context(server.accept()[0]))
-                answers |= _ask(connections[-1], {"job_id": place.job_id, "mark": mark})
-        complaint = complaint_of(facts, list(answers.values()), home) or _missing(place, set(answers), min_nodes)
+                answers |= _ask(connections[-1], {"job_id": node.job_id, "mark": mark})
+        problem = incompatibility(facts, list(answers.values()), home) or _missing(node, set(answers), min_nodes)
         for connection in connections:
-            _send(connection, {"complaint": complaint})
-    return complaint
+            _send(connection, {_RESULT: problem})
+    return problem
 
 
-def _missing(place: Place, answered: set[int], min_nodes: int) -> str:
-    missing = sorted(set(range(1, place.num_nodes)) - answered)
+def _missing(node: JobNode, answered: set[int], min_nodes: int) -> str:
+    missing = sorted(set(range(1, node.num_nodes)) - answered)
     if not missing:
         return ""
-    told = f"no answer from node {', '.join(map(str, missing))} of {place.num_nodes} within {ANSWER_TIMEOUT_S:g} s"
-    if place.num_nodes - len(missing) >= min_nodes:
-        sys.stderr.write(f"elasticqa: {told}; going on without\n")
+    problem = f"no answer from node {', '.join(map(str, missing))} of {node.num_nodes} within {ANSWER_TIMEOUT_S:g} s"
+    if node.num_nodes - len(missing) >= min_nodes:
+        sys.stderr.write(f"elasticqa: {problem}; the job starts without\n")
         return ""
-    return f"{told}: its log (torchx log) tells why, or it does not reach port {place.port} of {place.first_host}"
+    return f"{problem}: see its log (torchx log), or it does not reach port {node.port} of {node.first_host}"
 
 
 def _ask(connection: socket.socket, hello: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """Return the facts of the node that connected, by its number; nothing if it is no node of this job."""
+    """Return the facts of the node that connected, by its number; empty if it is not a node of this job."""
     connection.settimeout(2 * MARK_TIMEOUT_S)
     _send(connection, hello)
     answer = _receive(connection)
     return {answer["number"]: answer} if answer and "number" in answer else {}
 
 
-def _answer(place: Place, facts: Mapping[str, Any], home: Path, deadline: float) -> str:
+def _check_with_first(node: JobNode, facts: Mapping[str, Any], home: Path, deadline: float) -> str:
+    """Send the facts to the first node and return the problem that it answers; empty without one."""
     unreachable = (
-        f"{facts['host']} does not reach the first node, {place.first_host}, at {place.first_address} port "
-        f"{place.port} within {ANSWER_TIMEOUT_S:g} s: see that node's log, and the firewall between the two"
+        f"{facts['host']} does not reach the first node, {node.first_host}, at {node.first_address} port "
+        f"{node.port} within {ANSWER_TIMEOUT_S:g} s: see that node's log, and the firewall between the two"
     )
     while time.monotonic() < deadline:
         try:
-            with socket.create_connection((place.first_address, place.port), timeout=ANSWER_TIMEOUT_S) as connection:
+            with socket.create_connection((node.first_address, node.port), timeout=ANSWER_TIMEOUT_S) as connection:
                 hello = _receive(connection)
-                if hello is not None and hello.get("job_id") == place.job_id:
-                    sees_home = _sees(mark_path(home, place.job_id), hello["mark"])
+                if hello is not None and hello.get("job_id") == node.job_id:
+                    sees_home = _sees(mark_path(home, node.job_id), hello["mark"])
                     _send(connection, {**facts, "sees_home": sees_home})
-                    verdict = _receive(connection)
-                    return unreachable if verdict is None else str(verdict["complaint"])
+                    result = _receive(connection)
+                    return unreachable if result is None else str(result[_RESULT])
         except OSError:
             pass
         time.sleep(_RETRY_S)
@@ -146,6 +154,7 @@ def _answer(place: Place, facts: Mapping[str, Any], home: Path, deadline: float)
 
 
 def _sees(path: Path, mark: str) -> bool:
+    """Whether the file has the mark, or gets it in time."""
     deadline = time.monotonic() + MARK_TIMEOUT_S
     while True:
         try:
@@ -159,16 +168,15 @@ def _sees(path: Path, mark: str) -> bool:
 
 
 def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-    # Whoever is gone is noticed by those who wait for it.
+    # A closed connection is noticed by the side that reads.
     with suppress(OSError):
         connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _receive(connection: socket.socket) -> dict[str, Any] | None:
-    """Return the message, or None if none comes or what comes is none."""
+    """Return the message; None if none arrives, or it is not a JSON object."""
     try:
         with connection.makefile("rb") as file:
-            message = json.loads(file.readline(_LONGEST_MESSAGE))
-    except (OSError, ValueError):
+            return json_object(file.readline(_LONGEST_MESSAGE))
+    except OSError:
         return None
-    return message if isinstance(message, dict) else None

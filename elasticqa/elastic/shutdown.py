@@ -1,4 +1,4 @@
-"""What a rank does when its attempt ends by no fault of its own: stacks and record kept, then the process ends."""
+"""Ends this process because of another rank, or because it is asked to stop before its first step."""
 
 import os
 import signal
@@ -7,80 +7,81 @@ import time
 from dataclasses import dataclass
 
 from elasticqa.distributed.topology import Topology
-from elasticqa.elastic.failure_detector import Verdict
-from elasticqa.elastic.failures import Departure, agent_folder, departure, keep_news, known_departures, note
-from elasticqa.elastic.health_check import Watch
-from elasticqa.elastic.stack_dumps import StackFile
+from elasticqa.elastic.agent_directory import AgentDirectory
+from elasticqa.elastic.end_causes import EndCause, record_causes, recorded_causes
+from elasticqa.elastic.failure_detector import Detection
+from elasticqa.elastic.health_check import HealthCheck
+from elasticqa.elastic.stack_dumps import StackDumpFile
 from elasticqa.errors import ExitCode, JournalError
 from elasticqa.run.attempt import Attempt, write_end
 
-_AGENT_KNOWS_S = 3.0
-"""For the agent of a process that died to note of which signal; where the whole node is gone nobody does."""
+_AGENT_RECORDS_S = 3.0
+"""For the agent of a dead process to record its signal; it never does if its whole node is lost."""
 _FLUSH_S = 10.0
 
 
 @dataclass
-class Aftermath:
-    """Ends this process; what is not known yet of the attempt is None."""
+class Shutdown:
+    """Ends this process; fields are None as long as that part of the attempt does not exist."""
 
     topology: Topology
-    watch: Watch | None = None
+    health_check: HealthCheck | None = None
     attempt: Attempt | None = None
-    stacks: StackFile | None = None
+    stacks: StackDumpFile | None = None
 
-    def on_loss(self, verdict: Verdict) -> None:
-        """End the process because of another rank, or because this one was given up by the others."""
-        is_change = verdict.departure.kind == "changed"
+    def on_peer_loss(self, detection: Detection) -> None:
+        """End the process because of another rank, or because the other ranks have given this one up."""
+        is_failure = detection.cause.is_failure
         try:
-            cause = self._keep(verdict)
-            if self._is_speaker(verdict):
-                sys.stderr.write(f"elasticqa: {cause}; this attempt ends, what was saved is gone on from\n")
+            cause = self._record(detection)
+            if self._prints_cause(detection):
+                sys.stderr.write(f"elasticqa: {cause}; this attempt ends, training resumes from the last checkpoint\n")
                 sys.stderr.flush()
         finally:
-            # Whatever could not be kept: who waits for this process waits for ever.
-            os._exit(ExitCode.STOPPED if is_change else ExitCode.PEER_LOST)
+            # Even if nothing could be recorded: the other ranks wait for the end of this process.
+            os._exit(ExitCode.PEER_LOST if is_failure else ExitCode.STOPPED)
 
-    def _is_speaker(self, verdict: Verdict) -> bool:
-        """Whether this rank is the one of its node that says why, or is next to it, which may say nothing any more."""
-        is_next = self.topology.local_rank == 1 and verdict.rank == self.topology.rank - 1
+    def _prints_cause(self, detection: Detection) -> bool:
+        """Whether this rank prints the cause for its node: local rank 0, and the next one if that is the cause."""
+        is_next = self.topology.local_rank == 1 and detection.rank == self.topology.rank - 1
         return self.topology.is_node_main or is_next
 
-    def _keep(self, verdict: Verdict) -> Departure:
-        """Keep stacks and record, and return the cause as it is known."""
-        cause, attempt = verdict.departure, self.attempt
-        is_change = cause.kind == "changed"
+    def _record(self, detection: Detection) -> EndCause:
+        """Record stacks, cause and end of the attempt, and return the cause, with the agent's knowledge of it."""
+        cause, attempt = detection.cause, self.attempt
+        is_failure = cause.is_failure
         writer = f"rank-{self.topology.rank:05d}"
-        tells = self.topology.is_main or verdict.rank == 0
+        is_recorder = self.topology.is_main or detection.rank == 0
         if attempt is None:
-            folder = agent_folder()
-            if tells and folder is not None:
-                keep_news(folder, writer, [cause])
+            agent = AgentDirectory.from_env()
+            if is_recorder and agent is not None:
+                agent.keep_startup_failures(writer, [cause])
             return cause
-        if self.stacks is not None and not is_change:
+        if self.stacks is not None and is_failure:
             self.stacks.dump(str(cause))
         if cause.kind == "gone" and self.topology.is_main:
-            cause = _of_agent(attempt, cause)
-        note(attempt.directory, attempt.number, writer, [cause])
-        if tells and not is_change:
-            self._write_event(attempt, verdict, cause)
-        self._write_end("preempted" if is_change else "failed", str(cause))
+            cause = _cause_of_agent(attempt, cause)
+        record_causes(attempt.directory, attempt.number, writer, [cause])
+        if is_recorder and is_failure:
+            self._write_event(attempt, detection.rank, cause)
+        self._write_end(attempt, "failed" if is_failure else "preempted", str(cause))
         return cause
 
     def on_early_stop(self, number: signal.Signals) -> None:
-        """End the process, which has nothing to save yet, because it was asked to stop."""
-        what = f"was asked to stop by {number.name} before its first step"
+        """End the process because it was asked to stop before its first step: there is nothing to save yet."""
+        reason = f"asked to stop by {number.name} before its first step"
         try:
-            if self.watch is not None:
-                self.watch.leaves(what)
+            if self.health_check is not None:
+                self.health_check.report_leave(f"was {reason}")
             if self.attempt is not None:
-                self._write_end("preempted", f"asked to stop by {number.name} before its first step")
+                self._write_end(self.attempt, "preempted", reason)
         finally:
             os._exit(ExitCode.STOPPED)
 
-    def _write_event(self, attempt: Attempt, verdict: Verdict, cause: Departure) -> None:
+    def _write_event(self, attempt: Attempt, rank: int, cause: EndCause) -> None:
         if attempt.journal is None:
             return
-        data = {"rank": verdict.rank, "kind": cause.kind}
+        data = {"rank": rank, "kind": cause.kind}
         if self.stacks is not None:
             data["stacks"] = self.stacks.name.rpartition("-rank-")[0] + "-rank-*.txt"
         try:
@@ -89,22 +90,21 @@ class Aftermath:
         except JournalError as error:
             sys.stderr.write(f"elasticqa: {error}\n")
 
-    def _write_end(self, status: str, reason: str) -> None:
-        assert self.attempt is not None
+    def _write_end(self, attempt: Attempt, status: str, reason: str) -> None:
         if not self.topology.is_main:
             return
         try:
-            write_end(self.attempt, status, reason)
+            write_end(attempt, status, reason)
         except JournalError as error:
             sys.stderr.write(f"elasticqa: {error}\n")
 
 
-def _of_agent(attempt: Attempt, cause: Departure) -> Departure:
-    """Return what the agent of a lost process says of it, or what is known already."""
-    until = time.monotonic() + _AGENT_KNOWS_S
+def _cause_of_agent(attempt: Attempt, cause: EndCause) -> EndCause:
+    """Return what the agent of a dead process has recorded of it; without a record the given cause."""
+    until = time.monotonic() + _AGENT_RECORDS_S
     while time.monotonic() < until:
-        told = [item for item in known_departures(attempt.directory, attempt.number) if item.who == cause.who]
-        if told:
-            return told[0]
+        found = [item for item in recorded_causes(attempt.directory, attempt.number) if item.who == cause.who]
+        if found:
+            return found[0]
         time.sleep(0.1)
-    return departure("gone", cause.who, cause.what)
+    return EndCause.now("gone", cause.who, cause.what)

@@ -1,4 +1,4 @@
-"""Where the threads of a rank stand, kept in the run directory when its attempt ends badly."""
+"""Stack dumps: the stacks of all threads of a rank, kept in the run directory when its attempt fails."""
 
 import faulthandler
 import os
@@ -11,24 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PEER_LOST = signal.SIGUSR2
-"""Sent by hand to a job that hangs: a worker keeps its stacks and dies of it."""
+STACK_DUMP_SIGNAL = signal.SIGUSR2
+"""Sent by hand to a job that hangs, and by an agent to a stopped worker: a worker dumps its stacks and dies."""
 _OTHER_ENTRY_S = 5.0
 
 
-def print_stacks_when_asked() -> None:
-    """Have `PEER_LOST` print the stacks to standard error before the process dies of it; a `StackFile` takes over."""
-    faulthandler.register(PEER_LOST, file=2, all_threads=True, chain=True)
+def dump_stacks_on_signal() -> None:
+    """Have the signal print the stacks to standard error before the process dies; a `StackDumpFile` replaces this."""
+    faulthandler.register(STACK_DUMP_SIGNAL, file=2, all_threads=True, chain=True)
 
 
-class StackFile:
-    """The stacks of one rank in one attempt; a file without any is removed.
+class StackDumpFile:
+    """The stack dumps of one rank in one attempt; an empty file is removed.
 
-    What cannot be written, on a full disk, is left out: nothing here keeps a process from its end.
+    Errors of writing, such as a full disk, are ignored: nothing here may keep a process from ending.
     """
 
     def __init__(self, run_dir: Path, attempt: int, rank: int) -> None:
-        """Make the file, and have `PEER_LOST` write the stacks before the process dies of it."""
+        """Make the file, and have the signal dump the stacks into it before the process dies."""
         self.name = f"stacks/attempt-{attempt:04d}-rank-{rank:05d}.txt"
         self._path = run_dir / self.name
         self._path.parent.mkdir(exist_ok=True)
@@ -36,10 +36,10 @@ class StackFile:
         self._lock = threading.Lock()
         self._entries = threading.Condition()
         self._num_entries = 0
-        faulthandler.register(PEER_LOST, file=self._file, all_threads=True, chain=True)
+        faulthandler.register(STACK_DUMP_SIGNAL, file=self._file, all_threads=True, chain=True)
 
     def dump(self, why: str) -> None:
-        """Add the stacks of all threads, and return when what other threads add is there too: the process ends then."""
+        """Add the stacks of all threads, and wait for the entries of other threads: the process ends after this."""
         with suppress(OSError), self._entry(why):
             faulthandler.dump_traceback(file=self._file, all_threads=True)
         with self._entries:
@@ -52,7 +52,7 @@ class StackFile:
 
     @contextmanager
     def _entry(self, why: str) -> Iterator[None]:
-        """Have the block add to the file; an entry that another thread adds is whole first, unless the disk hangs."""
+        """Let the block add an entry after that of another thread is complete, or after a timeout if the disk hangs."""
         with self._entries:
             self._num_entries += 1
         is_alone = self._lock.acquire(timeout=_OTHER_ENTRY_S)
@@ -71,7 +71,7 @@ class StackFile:
 
     def close(self) -> None:
         """Close the file."""
-        faulthandler.unregister(PEER_LOST)
+        faulthandler.unregister(STACK_DUMP_SIGNAL)
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
@@ -79,12 +79,12 @@ class StackFile:
                 self._path.unlink()
 
 
-def main_thread_place() -> tuple[object, str]:
-    """Return where the main thread stands: something to compare, and words for its innermost line."""
+def main_thread_position() -> tuple[object, str]:
+    """Return where the main thread is: a value to compare, and its innermost source line as text."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    told = "an unknown place" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    places = []
+    line = "an unknown place" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    positions = []
     while frame is not None:
-        places.append((id(frame), frame.f_lasti))
+        positions.append((id(frame), frame.f_lasti))
         frame = frame.f_back
-    return tuple(places), told
+    return tuple(positions), line

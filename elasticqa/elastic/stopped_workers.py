@@ -1,57 +1,58 @@
-"""Which processes of this machine stand stopped (SIGSTOP): one that is slow, or waits, is never taken for one."""
+"""Detects workers that are stopped (SIGSTOP); one that is slow or waits is never reported."""
 
 from collections.abc import Iterable
 
 import psutil
 
-LOOK_S = 1.0
+POLL_S = 1.0
 
 
-class Standstill:
-    """Looks at the states that the system knows processes to be in; that of one under a debugger is another."""
+class StoppedWorkerDetector:
+    """Polls the states of processes; one under a debugger is in another state than a stopped one."""
 
     def __init__(self, limit_s: float) -> None:
         """Prepare.
 
         Args:
-            limit_s: stopped for longer than this a process is told of.
+            limit_s: a process that is stopped for longer is reported.
         """
         self._limit_s = limit_s
-        self._looked_at = 0.0
-        self._since: dict[int, tuple[float, float]] = {}
+        self._polled_at = 0.0
+        self._stopped: dict[int, tuple[float, float]] = {}
+        """Process id -> CPU seconds used, and time since when it has been stopped without using more."""
 
-    def over(self, pids: Iterable[int], now: float) -> dict[int, float]:
-        """Return which of the processes have stood stopped for longer than the limit, and for how many seconds.
+    def find(self, pids: Iterable[int], now: float) -> dict[int, float]:
+        """Return the processes that have been stopped for longer than the limit, with the seconds; each once.
 
-        Each is told once; calls that come sooner than `LOOK_S` after the last look find nothing.
+        Calls within ``POLL_S`` of the last poll return nothing.
 
         Args:
             pids: of processes that the caller has not reaped; those that have ended are left out.
             now: seconds of a monotonic clock.
         """
-        gap = now - self._looked_at
-        if gap < LOOK_S:
+        gap = now - self._polled_at
+        if gap < POLL_S:
             return {}
         if gap > self._limit_s / 2:
-            # Whoever looks may have been stopped itself, as all of them are by a scheduler that suspends a job.
-            self._since.clear()
-        self._looked_at = now
-        before, self._since = self._since, {}
+            # The caller may have been stopped itself, as when a scheduler suspends the whole job.
+            self._stopped.clear()
+        self._polled_at = now
+        before, self._stopped = self._stopped, {}
         for pid in pids:
-            used_s = _used_by_stopped(pid)
+            used_s = _cpu_seconds_if_stopped(pid)
             if used_s is None:
                 continue
             used_before_s, since = before.get(pid, (used_s, now))
-            # What limits a process to a share of a CPU stops it over and over again: it has run in between.
-            self._since[pid] = (used_s, since if used_s == used_before_s else now)
-        told = {pid: now - since for pid, (_, since) in self._since.items() if now - since > self._limit_s}
-        for pid in told:
-            del self._since[pid]
-        return told
+            # A process with a CPU limit may be stopped and continued in turn: it has run since the last poll.
+            self._stopped[pid] = (used_s, since if used_s == used_before_s else now)
+        found = {pid: now - since for pid, (_, since) in self._stopped.items() if now - since > self._limit_s}
+        for pid in found:
+            del self._stopped[pid]
+        return found
 
 
-def _used_by_stopped(pid: int) -> float | None:
-    """Return the seconds of CPU time that a process has used which stands stopped; None of any other."""
+def _cpu_seconds_if_stopped(pid: int) -> float | None:
+    """Return the CPU seconds that a stopped process has used; None if it is not stopped."""
     try:
         process = psutil.Process(pid)
         if process.status() != psutil.STATUS_STOPPED:

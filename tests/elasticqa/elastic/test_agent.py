@@ -1,4 +1,4 @@
-"""What an agent says and notes of its node."""
+"""What an agent prints and records of its node."""
 
 import signal
 import socket
@@ -10,51 +10,44 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SubprocessContext
 
-from elasticqa.elastic.agent import NodeAgent, said_after
-from elasticqa.elastic.failures import AGENT_DIRECTORY_VARIABLE, known_departures, tell_agent
+from elasticqa.elastic.agent import ElasticAgent, print_after
+from elasticqa.elastic.agent_directory import AgentDirectory
+from elasticqa.elastic.end_causes import recorded_causes
 
 
-def test_long_wait_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = threading.Event()
+def test_line_is_printed_during_a_long_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_flushed = threading.Event()
     lines: list[str] = []
-
-    class Terminal:
-        def write(self, text: str) -> None:
-            lines.append(text)
-
-        def flush(self) -> None:
-            told.set()
-
-    monkeypatch.setattr("sys.stderr", Terminal())
-    with said_after(0.01, "waits"):
-        assert told.wait(60)
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(write=lines.append, flush=is_flushed.set))
+    with print_after(0.01, "waits"):
+        assert is_flushed.wait(60)
     assert "".join(lines) == "waits\n"
 
 
-def test_short_wait_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with said_after(60, "waits"):
+def test_line_is_not_printed_after_a_short_block(capsys: pytest.CaptureFixture[str]) -> None:
+    with print_after(60, "waits"):
         num_threads = threading.active_count()
     assert num_threads > 1
     assert capsys.readouterr().err == ""
 
 
-def test_death_is_noted_once_by_the_look_that_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, run = tmp_path / "agent", tmp_path / "run"
-    for directory in (folder, run, tmp_path / "logs"):
+def test_death_of_a_worker_is_recorded_once_when_it_is_found(tmp_path: Path) -> None:
+    run_dir, logs = tmp_path / "run", tmp_path / "logs"
+    for directory in (run_dir, logs):
         directory.mkdir()
-    monkeypatch.setenv(AGENT_DIRECTORY_VARIABLE, str(folder))
-    tell_agent(run, 1)
+    agent = ElasticAgent.__new__(ElasticAgent)
+    agent._directory = AgentDirectory(tmp_path)
+    agent._directory.announce_attempt(run_dir, 1)
     waits = ("-c", "import threading; threading.Event().wait()")
     context = SubprocessContext(
-        "workers", sys.executable, {0: waits, 1: waits}, {0: {}, 1: {}}, DefaultLogsSpecs(str(tmp_path / "logs"))
+        "workers", sys.executable, {0: waits, 1: waits}, {0: {}, 1: {}}, DefaultLogsSpecs(str(logs))
     )
     context.start()
     try:
-        agent = NodeAgent.__new__(NodeAgent)
-        agent._folder, agent._pcontext = folder, context
+        agent._pcontext = context
         group = SimpleNamespace(workers=[SimpleNamespace(global_rank=rank) for rank in (4, 5)], group_rank=2)
         agent._worker_group = group  # type: ignore[assignment]
-        agent._note_before_closing(context, group)  # type: ignore[arg-type]
+        agent.call_before_closing(lambda: agent._record_ends(group))  # type: ignore[arg-type]
         assert context.wait(0) is None
         killed = context.subprocess_handlers[1].proc
         killed.kill()
@@ -65,7 +58,6 @@ def test_death_is_noted_once_by_the_look_that_finds_it(tmp_path: Path, monkeypat
         context.close()
     finally:
         context.close(signal.SIGKILL)
-    # The other was ended by the agent, which is no loss.
-    assert [str(item) for item in known_departures(run, 1)] == [
-        f"rank 5 on {socket.gethostname()} was killed by SIGKILL"
-    ]
+    # The agent itself stopped the other worker, which is no failure.
+    (cause,) = recorded_causes(run_dir, 1)
+    assert str(cause) == f"rank 5 on {socket.gethostname()} was killed by SIGKILL"

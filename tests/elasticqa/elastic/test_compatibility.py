@@ -1,22 +1,22 @@
-"""Why nodes cannot train together, from what each tells of itself."""
+"""Why nodes cannot train together, from the facts that each reports."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elasticqa.elastic.compatibility import complaint_of
+from elasticqa.elastic.compatibility import incompatibility
 from tests.support.nodes import node
 
 HOME = Path("/home/elasticqa")
 
 
-def test_nodes_that_are_alike_are_no_complaint() -> None:
-    assert complaint_of(node(0), [node(1), node(2)], HOME) == ""
+def test_equal_nodes_are_compatible() -> None:
+    assert incompatibility(node(0), [node(1), node(2)], HOME) == ""
 
 
-def test_single_node_may_be_known_to_itself_only() -> None:
-    assert complaint_of(node(0, own_addresses=["127.0.1.1"]), [], HOME) == ""
+def test_single_node_may_have_a_loopback_name() -> None:
+    assert incompatibility(node(0, own_addresses=["127.0.1.1"]), [], HOME) == ""
 
 
 @pytest.mark.parametrize(
@@ -32,19 +32,19 @@ def test_single_node_may_be_known_to_itself_only() -> None:
     ],
 )
 def test_difference_names_the_nodes_and_the_values_on_one_line(changes: dict[str, Any], expected: str) -> None:
-    complaint = complaint_of(node(0), [node(1), node(2, **changes)], HOME)
-    assert complaint.startswith(expected)
-    assert len(complaint.splitlines()) == 1
+    problem = incompatibility(node(0), [node(1), node(2, **changes)], HOME)
+    assert problem.startswith(expected)
+    assert len(problem.splitlines()) == 1
 
 
-def test_interface_that_is_chosen_needs_no_name() -> None:
-    assert complaint_of(node(0), [node(1, own_addresses=["127.0.1.1"], chooses_interface=True)], HOME) == ""
+def test_loopback_name_is_allowed_with_a_chosen_interface() -> None:
+    assert incompatibility(node(0), [node(1, own_addresses=["127.0.1.1"], chooses_interface=True)], HOME) == ""
 
 
-def test_refusal_of_all_is_said_as_it_is() -> None:
-    assert complaint_of(node(0, refusal="no data"), [node(1, refusal="no data")], HOME) == "no data"
+def test_common_refusal_is_reported_without_a_host() -> None:
+    assert incompatibility(node(0, refusal="no data"), [node(1, refusal="no data")], HOME) == "no data"
 
 
-def test_refusal_of_a_node_comes_before_what_follows_from_it() -> None:
+def test_refusal_of_a_node_comes_before_other_problems() -> None:
     others = [node(1, sees_home=False, refusal="home is not writable")]
-    assert complaint_of(node(0), others, HOME) == "node2: home is not writable"
+    assert incompatibility(node(0), others, HOME) == "node2: home is not writable"

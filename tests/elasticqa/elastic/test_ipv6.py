@@ -15,7 +15,7 @@ from tests.chaos.drive import flags as chaos_flags
 from tests.chaos.job import kill
 from tests.chaos.schedule import Schedule
 from tests.support import training
-from tests.support.local_job import PATIENCE_S, Job, running
+from tests.support.local_job import PATIENCE_S, Job
 
 pytestmark = pytest.mark.slow
 
@@ -94,12 +94,12 @@ def test_node_without_ipv4_goes_on_when_the_other_is_lost(
     enter = [inside(machine, "--net", "--uts", "--mount") for machine in machines]
     job = Job(tmp_path / "job", *flags, nnodes="1:2", inside=enter)
     job.environ["TORCHX_RANK0_HOST"] = first_host
-    with running(job):
+    with job:
         lost = job.start()
         grown = job.until_world(2)
         job.until(lambda: job.lines(grown)["checkpoint"])
         kill(lost.pid, *(process.pid for process in psutil.Process(lost.pid).children(recursive=True)))
-        assert job.nodes[0].wait(PATIENCE_S) == 0, job.told()
+        assert job.nodes[0].wait(PATIENCE_S) == 0, job.output()
     run = check(job.home, job.directory, reference, is_elastic=True, scratch=tmp_path / "rebuilt")
     # A node that is ready long before the other begins alone.
     assert list(run.world_sizes.values())[grown - 1 :] == [2, 1]

@@ -1,4 +1,4 @@
-"""A signal is a request that the loop reads; it ends nothing by itself."""
+"""Signals that ask a process to stop, before its first step and in the training loop."""
 
 import os
 import signal
@@ -21,17 +21,17 @@ def stop() -> Iterator[StopRequest]:
         signal.signal(number, handler)
 
 
-def test_nothing_is_asked_before_a_signal(stop: StopRequest) -> None:
+def test_no_stop_is_requested_before_a_signal(stop: StopRequest) -> None:
     assert stop.received is None
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_signal_is_remembered(number: signal.Signals, stop: StopRequest) -> None:
+def test_stop_signal_is_received(number: signal.Signals, stop: StopRequest) -> None:
     signal.raise_signal(number)
     assert stop.received is number
 
 
-def test_repeats_change_nothing(stop: StopRequest) -> None:
+def test_first_signal_counts(stop: StopRequest) -> None:
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM):
         os.kill(os.getpid(), number)
     assert stop.received is signal.SIGUSR1
@@ -44,11 +44,11 @@ stop = StopRequest()
 stop.install()
 if sys.argv[1] == "before":
     signal.raise_signal(signal.SIGTERM)
-early = EarlyExit(lambda number: os._exit(40 + number))
-early.start(stop)
+early_exit = EarlyExit(lambda number: os._exit(40 + number))
+early_exit.start(stop)
 if sys.argv[1] == "loop":
-    early.cancel()
-    early.cancel()
+    early_exit.cancel()
+    early_exit.cancel()
 print("ready", flush=True)
 if sys.argv[1] == "loop":
     while stop.received is None:
@@ -57,28 +57,28 @@ if sys.argv[1] == "loop":
     while stop.received is signal.SIGINT:
         time.sleep(0.05)
     sys.exit(7)
-# As a main thread in native code, which runs no handler.
+# Like a main thread in native code: no handler runs.
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 threading.Event().wait()
 """
 
 
 @pytest.mark.parametrize(("phase", "status"), [("early", 40 + signal.SIGTERM), ("loop", 7)])
-def test_process_with_nothing_to_save_ends_at_once_and_one_in_the_loop_by_itself(phase: str, status: int) -> None:
+def test_process_ends_at_once_before_its_first_step_and_by_itself_in_the_loop(phase: str, status: int) -> None:
     with piped(sys.executable, "-c", EARLY, phase) as (process, output):
         assert output.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == status
 
 
-def test_request_from_before_anybody_listened_is_heard() -> None:
+def test_signal_received_before_the_listener_starts_ends_the_process() -> None:
     assert run_python("-c", EARLY, "before").returncode == 40 + signal.SIGTERM
 
 
-def test_second_interrupt_from_the_terminal_ends_the_process() -> None:
+def test_second_ctrl_c_ends_the_process() -> None:
     with piped(sys.executable, "-c", EARLY, "loop") as (process, output):
-        for said in ("ready\n", "asked\n"):
-            assert output.readline() == said
+        for line in ("ready\n", "asked\n"):
+            assert output.readline() == line
             process.send_signal(signal.SIGINT)
         assert process.wait(60) == -signal.SIGINT
 
@@ -100,7 +100,7 @@ subprocess.Popen([sys.executable, "-c", sys.argv[1], str(parent)]).wait()
 
 
 @pytest.mark.parametrize("parent", ["own", "gone"])
-def test_child_of_a_parent_that_dies_is_asked_to_stop(parent: str) -> None:
+def test_child_of_a_dead_parent_is_asked_to_stop(parent: str) -> None:
     with piped(sys.executable, "-c", PARENT, CHILD, parent) as (process, output):
         if parent == "own":
             assert output.readline() == "ready\n"

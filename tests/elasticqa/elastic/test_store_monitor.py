@@ -1,4 +1,4 @@
-"""A store that answers, a port where somebody does not, and one where nobody is yet."""
+"""Monitor of the rendezvous store: one that answers, a port that does not answer, and one that refuses."""
 
 import queue
 import socket
@@ -6,19 +6,19 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from elasticqa.elastic.store_monitor import StoreWatch
+from elasticqa.elastic.store_monitor import StoreMonitor
 
 
-def test_only_who_is_there_and_does_not_answer_is_lost() -> None:
-    told: queue.Queue[str] = queue.Queue()
+def test_only_a_port_that_accepts_and_does_not_answer_is_a_lost_store() -> None:
+    losses: queue.Queue[str] = queue.Queue()
     store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=5), wait_for_workers=False)
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen
-        port, nobody = silent.getsockname()[1], unused.getsockname()[1]
-        watches = [StoreWatch("127.0.0.1", number, 6.0, told.put) for number in (nobody, store.port, port)]
-        for watch in watches:
-            watch.start()
-        assert f"the rendezvous store at 127.0.0.1 port {port} was not heard of for" in told.get(timeout=60)
-        for watch in watches:
-            watch.stop()
-    assert told.empty()
+        port, refusing = silent.getsockname()[1], unused.getsockname()[1]
+        monitors = [StoreMonitor("127.0.0.1", number, 6.0, losses.put) for number in (refusing, store.port, port)]
+        for monitor in monitors:
+            monitor.start()
+        assert f"the rendezvous store at 127.0.0.1 port {port} has not answered for" in losses.get(timeout=60)
+        for monitor in monitors:
+            monitor.stop()
+    assert losses.empty()

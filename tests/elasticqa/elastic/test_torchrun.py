@@ -1,4 +1,4 @@
-"""torchrun's end as a scheduler reads it."""
+"""Exit status of torchrun, as a scheduler reads it."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from components.slurm import script
-from elasticqa.elastic.stack_dumps import PEER_LOST
+from elasticqa.elastic.stack_dumps import STACK_DUMP_SIGNAL
 from elasticqa.errors import ExitCode
 from tests.support.processes import piped, run
 
@@ -17,7 +17,7 @@ import os, signal, sys, time
 from elasticqa.elastic.signals import stop_with_parent
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(143))
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-stop_with_parent(os.getppid())  # as a worker does: the agent may be asked to stop before it knows of it
+stop_with_parent(os.getppid())  # as a worker does: the agent may be asked to stop before it has registered the worker
 print("ready", flush=True)
 while True:
     time.sleep(0.05)
@@ -29,13 +29,13 @@ def command(*worker: str) -> list[str]:
     return [sys.executable, "-m", "elasticqa.elastic.torchrun", "--standalone", signals, "--no-python", *worker]
 
 
-def test_script_of_a_job_knows_the_exit_statuses() -> None:
+def test_job_script_has_the_same_exit_codes() -> None:
     assert (script.EXIT_ASKED_TO_STOP, script.EXIT_BAD_REQUEST) == (ExitCode.STOPPED, ExitCode.BAD_REQUEST)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: signal.Signals) -> None:
+def test_signalled_agent_stops_its_workers_and_exits_as_stopped(number: signal.Signals) -> None:
     with piped(*command(sys.executable, "-c", WORKER), stderr=subprocess.PIPE) as (process, output):
         assert output.readline() == "ready\n"
         process.send_signal(number)
@@ -46,14 +46,14 @@ def test_signalled_agent_stops_its_workers_and_says_so_by_its_status(number: sig
 
 
 @pytest.mark.slow
-def test_lost_peer_ends_the_workers_and_torchrun_starts_them_again() -> None:
+def test_stack_dump_signal_ends_the_workers_and_torchrun_restarts_them() -> None:
     code = "import os, signal; print(os.environ['TORCHELASTIC_RESTART_COUNT'], os.getpid(), flush=True); signal.pause()"
     restarted = [*command()[:3], "--max-restarts=1", *command(sys.executable, "-u", "-c", code)[3:]]
     with piped(*restarted, stderr=subprocess.DEVNULL) as (process, output):
         count, worker = output.readline().split()
         assert count == "0"
         for pid in (process.pid, int(worker)):
-            os.kill(pid, PEER_LOST)
+            os.kill(pid, STACK_DUMP_SIGNAL)
         count, _ = output.readline().split()
         assert count == "1"
         process.send_signal(signal.SIGTERM)
@@ -63,5 +63,5 @@ def test_lost_peer_ends_the_workers_and_torchrun_starts_them_again() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("worker", "status"), [("true", 0), ("false", 1)])
-def test_status_of_other_ends_is_that_of_torchrun(worker: str, status: int) -> None:
+def test_other_exit_statuses_are_those_of_torchrun(worker: str, status: int) -> None:
     assert run(*command(worker)).returncode == status

@@ -1,52 +1,52 @@
-"""Lines between ranks: whole ones, pieces of them, and what is none."""
+"""Connections between ranks: lines that arrive in pieces, and peers that send no lines."""
 
 import socket
 
 import pytest
 
 from elasticqa.distributed.addresses import listen
-from elasticqa.elastic.transport import Wire, connect
+from elasticqa.elastic.transport import Connection, connect
 
 
-def pair() -> tuple[Wire, socket.socket]:
+def pair() -> tuple[Connection, socket.socket]:
     ours, theirs = socket.socketpair()
-    return Wire(ours), theirs
+    return Connection(ours), theirs
 
 
-def test_lines_come_whole_whatever_pieces_they_are_sent_in() -> None:
-    wire, other = pair()
-    other.sendall(b'{"a": 1}\n{"b"')
-    assert wire.receive() == [{"a": 1}]
-    other.sendall(b": 2}\n")
-    assert wire.receive() == [{"b": 2}]
-    other.close()
-    assert wire.receive() is None
-    wire.send({"c": 3})  # to nobody
-    wire.close()
+def test_lines_are_whole_when_they_arrive_in_pieces() -> None:
+    connection, peer = pair()
+    peer.sendall(b'{"a": 1}\n{"b"')
+    assert connection.receive() == [{"a": 1}]
+    peer.sendall(b": 2}\n")
+    assert connection.receive() == [{"b": 2}]
+    peer.close()
+    assert connection.receive() is None
+    connection.send({"c": 3})  # is dropped
+    connection.close()
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"[1]\n", b"\xff\n", b"x" * (1 << 16)])
-def test_whoever_sends_no_lines_is_not_listened_to(data: bytes) -> None:
-    wire, other = pair()
+def test_peer_that_sends_no_json_lines_is_disconnected(data: bytes) -> None:
+    connection, peer = pair()
     lines: list[dict[str, object]] | None = []
     for _ in range(64):
-        other.sendall(data)
-        lines = wire.receive()
+        peer.sendall(data)
+        lines = connection.receive()
         if lines is None:
             break
     assert lines is None
-    other.close()
-    wire.close()
+    peer.close()
+    connection.close()
 
 
-def test_connection_is_made_to_a_port_that_is_listened_on() -> None:
+def test_connect_reaches_a_listening_port_and_raises_without_one() -> None:
     with listen(1) as server:
-        wire = connect("127.0.0.1", server.getsockname()[1], 5.0)
-        accepted = Wire(server.accept()[0])
-        wire.send({"token": "x"})
-        assert accepted.first_lines() == [{"token": "x"}]
         port = server.getsockname()[1]
+        connection = connect("127.0.0.1", port, 5.0)
+        accepted = Connection(server.accept()[0])
+        connection.send({"token": "x"})
+        assert accepted.first_lines() == [{"token": "x"}]
         accepted.close()
-        wire.close()
+        connection.close()
     with pytest.raises(OSError, match="refused"):
         connect("127.0.0.1", port, 0.2)
