@@ -1,7 +1,7 @@
-"""Where a training step goes: its time, and its parts under the profiler; one process, or under torchrun.
+"""Time of a training step, and of its parts under the profiler; one process, or under torchrun.
 
-To learn what the exchange of gradients costs, DDP's steps may be taken without it, with DDP's own in place of ours,
-or in buckets of another size. NCCL_* variables are kept with the result.
+To measure the cost of reducing gradients, DDP steps can use DDP's own reducer, none, or other bucket sizes. The result
+includes all NCCL_* variables.
 """
 
 import os
@@ -26,7 +26,7 @@ from elasticqa.training.reducer import GradientReducer
 
 KERNELS_KEPT = 12
 MOST_STEPS = 112
-"""Of a profile: those that it leaves alone, warms up with and keeps."""
+"""Steps of a profile: before it, its warm-up, and those that it records."""
 
 
 class NoExchange:
@@ -36,7 +36,7 @@ class NoExchange:
         """Know no parameter."""
 
     def during_backward(self) -> AbstractContextManager[None]:
-        """Exchange nothing."""
+        """Reduce nothing."""
         return nullcontext()
 
 
@@ -57,7 +57,7 @@ def change_exchange(kind: str, bucket_mib: float | None) -> None:
 
 
 def step_ms(loop: Loop, num_steps: int) -> float:
-    """Return the mean milliseconds of so many steps; every rank must call this."""
+    """Return the mean milliseconds of a step; every rank must call this."""
     synchronize()
     began = time.perf_counter()
     for _ in range(num_steps):
@@ -67,7 +67,7 @@ def step_ms(loop: Loop, num_steps: int) -> float:
 
 
 def profiled(loop: Loop, topology: Topology, num_steps: int) -> dict[str, Any] | None:
-    """Return the summary of this rank's trace; ranks but the first only take the steps."""
+    """Return the summary of the trace on the main rank; the other ranks only take the steps."""
     with tempfile.TemporaryDirectory() as folder:
         profiler = StepProfiler(
             Path(folder), attempt=1, rank=topology.rank, step=0, num_steps=num_steps, device_type=topology.device.type
@@ -86,7 +86,7 @@ def profiled(loop: Loop, topology: Topology, num_steps: int) -> dict[str, Any] |
 
 
 def parts(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return what a step of the profile consists of, in milliseconds; without a GPU, the operators of the host."""
+    """Return the parts of a step in milliseconds: kernels of the GPU, or operators of the host on a CPU."""
     scale = 1e-3 / summary["num_steps"]
     devices = summary["devices"]
     of_device = summary["kernel_categories"] if devices else summary["operator_categories"]
@@ -111,13 +111,13 @@ def main() -> None:
     """Measure, write the result and print it."""
     options = parser(__doc__ or "")
     add_loop_options(options)
-    options.add_argument("--steps", type=int, default=150, help="of each of three repeats")
+    options.add_argument("--steps", type=int, default=150, help="steps of each of three repeats")
     options.add_argument("--profiled-steps", type=int, default=MOST_STEPS)
-    options.add_argument("--compile", action="store_true", help="in place of our kernels")
+    options.add_argument("--compile", action="store_true", help="compile layers in place of our kernels")
     options.add_argument(
-        "--exchange", choices=("ours", "ddp", "none"), default="ours", help="none: the ranks drift apart"
+        "--exchange", choices=("ours", "ddp", "none"), default="ours", help="who reduces gradients; none: weights of the ranks diverge"
     )
-    options.add_argument("--bucket-mib", type=float, help="of our exchange")
+    options.add_argument("--bucket-mib", type=float, help="bucket size of our reducer")
     given = options.parse_args()
     topology = Topology.from_env()
     config = config_of_options(given, topology, kernels=False if given.compile else None)
@@ -137,8 +137,8 @@ def main() -> None:
             row |= {"nccl": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}}
             row |= {"step_ms": times, **parts(summary), **facts()}
             write(given.results, [row])
-            told = ", ".join(f"{name} {ms:.2f}" for name, ms in row["categories_ms"].items())
-            print(f"{given.parallel} x {topology.world_size}: {statistics.median(times):.2f} ms a step; {told}")
+            shown = ", ".join(f"{name} {ms:.2f}" for name, ms in row["categories_ms"].items())
+            print(f"{given.parallel} x {topology.world_size}: {statistics.median(times):.2f} ms a step; {shown}")
             for kernel in row["top"]:
                 print(f"  {kernel['ms']:8.3f} ms {kernel['calls']:7.1f} x {kernel['name'][:100]}")
             for name in ("busy", "communication", "exposed_communication", "idle", "host_bound"):

@@ -1,1 +1,1 @@
-"""The network: encoder and head, attention, kernels, and how parameters are spread over ranks."""
+"""The network: encoder and head, attention, Triton kernels, and how it is parallelized and accelerated."""

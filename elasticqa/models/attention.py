@@ -1,4 +1,4 @@
-"""Attention over packed features, plugged into transformers' attention interface: the model itself is not changed."""
+"""Attention over packed features, registered in transformers' attention interface."""
 
 from typing import Any
 
@@ -8,11 +8,12 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from elasticqa.data.micro_batch import MicroBatch
-from elasticqa.models.kernels.attention import attention, has_kernel
+from elasticqa.distributed.torch_internals import flash_attention
+from elasticqa.models.kernels.attention import attention, has_triton_attention
 
 PACKED = "elasticqa_packed"
 PACKED_SDPA = "elasticqa_packed_sdpa"
-"""Names under which transformers finds the functions below."""
+"""Names of the functions below in transformers' registry."""
 
 
 def packed_attention(
@@ -29,28 +30,29 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Return attention within each feature of a packed batch, (1, T, heads, head size).
 
-    A kernel for short features computes it where device, data type and head size have one; else the flash kernel of
-    torch; else SDPA on padded rows.
+    Uses our Triton kernel for short features if it supports device, dtype and head size; otherwise torch's flash
+    attention; otherwise SDPA on padded rows.
 
     Args:
-        module: the layer that asks; not used.
+        module: the layer; not used.
         query: (1, heads, T, head size), as are ``key`` and ``value``.
         key: see query.
         value: see query.
-        attention_mask: always None: the packing says what belongs together.
-        dropout: of the attention probabilities, 0 in evaluation.
+        attention_mask: always None: ``packing`` has the boundaries of features.
+        dropout: of the attention probabilities; 0 in evaluation.
         scaling: factor of the scores.
-        packing: where the features begin and end.
+        packing: the packed batch.
     """
     size = query.shape[-1]
-    if has_kernel(query.device, query.dtype, size):
+    if has_triton_attention(query.device, query.dtype, size):
         packed = torch.stack([x.squeeze(0).transpose(0, 1) for x in (query, key, value)], 1)
         scale = size**-0.5 if scaling is None else scaling
         return attention(packed, packing.cu_lengths, packing.max_length, dropout, scale)[None], None
-    if not has_flash(query.device, query.dtype):
+    if not has_flash_attention(query.device, query.dtype):
         return packed_sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, packing=packing)
-    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-    return _flash(query, key, value, packing, dropout, scaling).unsqueeze(0), None
+    flat = [x.squeeze(0).transpose(0, 1) for x in (query, key, value)]
+    output = flash_attention(flat, packing.cu_lengths, packing.max_length, dropout=dropout, scaling=scaling)
+    return output.unsqueeze(0), None
 
 
 def packed_sdpa(
@@ -65,39 +67,19 @@ def packed_sdpa(
     packing: MicroBatch,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Return what ``packed_attention`` does, on any device: only attention is computed on padded rows."""
+    """Return the same as ``packed_attention`` on any device, computed by SDPA on padded rows."""
     query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
     return _padded_sdpa(query, key, value, packing, dropout, scaling).unsqueeze(0), None
 
 
-def has_flash(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the flash kernel runs on the device with tensors of the type."""
+def has_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch's flash attention supports the device and the dtype."""
     return (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
-        # torch.compile folds this call into a constant, unlike get_device_capability.
+        # Unlike get_device_capability, torch.compile turns this call into a constant.
         and torch.cuda.get_device_properties(device).major >= 8
     )
-
-
-def _flash(
-    query: Tensor, key: Tensor, value: Tensor, packing: MicroBatch, dropout: float, scaling: float | None
-) -> Tensor:
-    # torch.nn.attention.varlen.varlen_attn has no dropout; the operator below it does.
-    output: Tensor = torch.ops.aten._flash_attention_forward(
-        query,
-        key,
-        value,
-        packing.cu_lengths,
-        packing.cu_lengths,
-        packing.max_length,
-        packing.max_length,
-        dropout,
-        False,
-        False,
-        scale=scaling,
-    )[0]
-    return output
 
 
 def _padded_sdpa(
@@ -117,5 +99,5 @@ def _padded_sdpa(
 
 for name, function in ((PACKED, packed_attention), (PACKED_SDPA, packed_sdpa)):
     AttentionInterface.register(name, function)
-    # No mask is ever made: features are told apart by the packing.
+    # Create no mask: the packing separates features.
     AttentionMaskInterface.register(name, lambda *_args, **_kwargs: None)

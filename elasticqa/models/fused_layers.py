@@ -1,4 +1,4 @@
-"""Encoder layers on kernels of ours, in place of slower equals: the model's weights and their names stay."""
+"""Replace the forward functions of encoder layers by fused Triton kernels; weights and their names do not change."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,46 +10,47 @@ from torch import Tensor, nn
 from transformers.activations import GELUActivation
 
 from elasticqa.data.micro_batch import MicroBatch
+from elasticqa.distributed.torch_internals import foreach_copy_
 from elasticqa.models.kernels.attention import attention, draw_seeds
 from elasticqa.models.kernels.layers import gelu, linear, residual_norm
 from elasticqa.models.question_answering import encoder_layers
 
 
 class Weights(Protocol):
-    """Where layers find their weights in the type of the computation."""
+    """Provides weights in the compute dtype."""
 
-    def joined(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
-        """Return what gives the parameters of that name, one below the other, in a forward pass."""
+    def concatenated(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+        """Return a function that returns, in a forward pass, the owners' parameters of that name, concatenated."""
 
 
 class HalfWeights:
-    """Made from fp32 ones all at once before each forward pass."""
+    """Copies of fp32 weights in bf16 or fp16, all refreshed at once before each forward pass."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._halves: list[Tensor] = []
         self._parameters: list[Tensor] = []
 
-    def joined(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
-        """Return what gives the place where they lie from now on."""
+    def concatenated(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+        """Return a function that returns the copy."""
         parameters = [getattr(owner, name) for owner in owners]
         sizes = [len(parameter) for parameter in parameters]
-        place = torch.empty((sum(sizes), *parameters[0].shape[1:]), dtype=self._dtype, device=parameters[0].device)
-        self._halves += place.split(sizes)
+        copy = torch.empty((sum(sizes), *parameters[0].shape[1:]), dtype=self._dtype, device=parameters[0].device)
+        self._halves += copy.split(sizes)
         self._parameters += parameters
-        return lambda: place
+        return lambda: copy
 
     @torch.no_grad()
     def refresh(self, *_: Any) -> None:
-        """Copy the weights."""
-        torch._foreach_copy_(self._halves, self._parameters)
+        """Update the copies; a forward pre-hook."""
+        foreach_copy_(self._halves, self._parameters)
 
 
 class GatheredWeights:
-    """Gathered by FSDP before each layer, in the type of the computation already."""
+    """Weights that FSDP gathers before each layer, already in the compute dtype."""
 
-    def joined(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
-        """Return what joins them anew each time: where they are gathered is FSDP's business."""
+    def concatenated(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+        """Return a function that concatenates on each call, since FSDP may gather into other memory."""
 
         def join() -> Tensor:
             parameters = [getattr(owner, name).detach() for owner in owners]
@@ -58,39 +59,40 @@ class GatheredWeights:
         return join
 
 
-class Seeds:
-    """What the dropouts of a forward pass follow from, drawn all at once before it: a draw each is a kernel each."""
+class DropoutSeeds:
+    """Seeds for the dropouts of a forward pass, drawn together, since each draw launches a kernel."""
 
     def __init__(self) -> None:
         self._count = 0
         self._drawn: Tensor | None = None
 
-    def place(self) -> Callable[[], Tensor]:
-        """Return what gives one dropout its seed, (1,) int32, of the forward pass under way."""
-        place = self._count
+    def new(self) -> Callable[[], Tensor]:
+        """Return a function that returns one dropout's seed, (1,) int32, for the current forward pass."""
+        index = self._count
         self._count += 1
-        return lambda: self._of(place)
 
-    def _of(self, place: int) -> Tensor:
-        assert self._drawn is not None
-        return self._drawn[place : place + 1]
+        def seed() -> Tensor:
+            assert self._drawn is not None
+            return self._drawn[index : index + 1]
+
+        return seed
 
     def draw(self, model: nn.Module, _: Any) -> None:
-        """Draw those of the forward pass that begins."""
+        """Draw new seeds; a forward pre-hook."""
         self._drawn = draw_seeds(self._count, next(model.parameters()).device)
 
 
-def fuse(model: nn.Module, dtype: torch.dtype, *, is_sharded: bool) -> None:
-    """Exchange how the encoder's layers are computed, in place.
+def fuse_layers(model: nn.Module, dtype: torch.dtype, *, is_sharded: bool) -> None:
+    """Replace the forward functions of the encoder's layers, in place.
 
-    Between layers values are then of the type, where LayerNorm under autocast gives fp32.
+    Layers then pass on values of the dtype, whereas LayerNorm under autocast returns fp32.
 
     Args:
-        model: of a packable type, wrapped, on a device that has the kernel of `packed_kernel`.
+        model: of a packable type, parallelized, on a device with the Triton attention kernel.
         dtype: of the computation.
-        is_sharded: FSDP gathers the weights before each layer, in that type.
+        is_sharded: FSDP gathers the weights before each layer, in that dtype.
     """
-    halves, seeds = HalfWeights(dtype), Seeds()
+    halves, seeds = HalfWeights(dtype), DropoutSeeds()
     weights: Weights = GatheredWeights() if is_sharded else halves
     for layer in encoder_layers(model):
         for module in layer.modules():
@@ -101,16 +103,16 @@ def fuse(model: nn.Module, dtype: torch.dtype, *, is_sharded: bool) -> None:
     model.register_forward_pre_hook(seeds.draw)
 
 
-def _forward_of(module: Any, weights: Weights, seeds: Seeds) -> Callable[..., Any] | None:
-    """Return what computes a module from now on, or None if it stays as it is."""
+def _forward_of(module: Any, weights: Weights, seeds: DropoutSeeds) -> Callable[..., Any] | None:
+    """Return the new forward function of a module, or None to keep its own."""
     if _has(module, "query", "key", "value", "attention_head_size"):
         parts = (module.query, module.key, module.value)
-        half = (weights.joined(parts, "weight"), weights.joined(parts, "bias"))
-        return partial(_attend, parts, half, seeds.place())
+        half = (weights.concatenated(parts, "weight"), weights.concatenated(parts, "bias"))
+        return partial(_attend, parts, half, seeds.new())
     if _has(module, "dense", "dropout", "LayerNorm"):
-        return partial(_finish, weights.joined([module.dense], "weight"), seeds.place())
+        return partial(_finish, weights.concatenated([module.dense], "weight"), seeds.new())
     if isinstance(getattr(module, "intermediate_act_fn", None), GELUActivation):
-        return partial(_expand, weights.joined([module.dense], "weight"))
+        return partial(_expand, weights.concatenated([module.dense], "weight"))
     return None
 
 
@@ -128,11 +130,11 @@ def _attend(
     packing: MicroBatch,
     **__: Any,
 ) -> tuple[Tensor, None]:
-    """Do what a self-attention does, with one product for query, key and value."""
+    """Compute self-attention, with one matrix product for query, key and value."""
     half_weight, half_bias = half[0](), half[1]()
     rows = hidden_states.flatten(0, 1).to(half_weight.dtype)
     size = module.attention_head_size
-    # Read anew in each pass: what FSDP gathers are other tensors than those that it keeps.
+    # Read in each pass: the tensors that FSDP gathers are not those that it keeps between passes.
     parameters = [*(part.weight for part in parts), *(part.bias for part in parts)]
     packed = linear(rows, half_weight, half_bias, *parameters).view(-1, 3, module.num_attention_heads, size)
     dropout = module.dropout.p if module.training else 0.0
@@ -141,7 +143,7 @@ def _attend(
 
 
 def _expand(weight: Callable[[], Tensor], module: Any, hidden_states: Tensor) -> Tensor:
-    """Do what the first half of the feed-forward network does."""
+    """Compute the first half of the feed-forward network."""
     values = linear(hidden_states.flatten(0, 1), weight(), None, module.dense.weight)
     return gelu(values, module.dense.bias)[None]
 
@@ -153,7 +155,7 @@ def _finish(
     hidden_states: Tensor,
     input_tensor: Tensor,
 ) -> Tensor:
-    """Do what the output of attention or of the feed-forward network does: project, drop, add, normalize."""
+    """Compute the output of attention or of the feed-forward network: projection, dropout, residual, LayerNorm."""
     values = linear(hidden_states.flatten(0, 1), weight(), None, module.dense.weight)
     residual = input_tensor.to(values.dtype)
     dropout = module.dropout.p if module.training else 0.0

@@ -1,4 +1,4 @@
-"""The only branch on parallelism: how a model is spread over the ranks."""
+"""Parallelize a model over ranks: DDP replicates it, FSDP shards it. No other module branches on the strategy."""
 
 import torch
 from torch import nn
@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from elasticqa.config.train_config import Parallel, Precision
 from elasticqa.distributed.shards import local_part
 from elasticqa.distributed.topology import Topology
+from elasticqa.distributed.torch_internals import ignore_buffers_in_ddp
 from elasticqa.models.question_answering import encoder_layers
 
 DTYPES: dict[Precision, torch.dtype] = {
@@ -21,7 +22,7 @@ DTYPES: dict[Precision, torch.dtype] = {
 def parallelize(
     model: nn.Module, parallel: Parallel, topology: Topology, precision: Precision, *, is_resharded: bool = True
 ) -> nn.Module:
-    """Return the model on its device, replicated or sharded; every rank must call this.
+    """Return the model on this rank's device, replicated (DDP) or sharded (FSDP); every rank must call this.
 
     Args:
         model: on any device.
@@ -31,7 +32,7 @@ def parallelize(
         is_resharded: FSDP frees a layer's gathered weights after its forward pass.
 
     Raises:
-        ConfigError: the model has no list of layers that could be sharded.
+        ConfigError: the strategy is FSDP and the model has no list of layers to shard.
     """
     if parallel == "none":
         return model.to(topology.device)
@@ -40,10 +41,8 @@ def parallelize(
     model = model.to(topology.device)
     if not topology.is_distributed:
         return model
-    # Buffers are constants (position ids): without this they are sent around before every forward pass.
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
-        model, [name for name, _ in model.named_buffers()]
-    )
+    # Buffers are constants (position ids), but DDP would broadcast them before every forward pass.
+    ignore_buffers_in_ddp(model)
     return DistributedDataParallel(
         model,
         device_ids=[topology.device.index] if topology.device.type == "cuda" else None,
@@ -53,7 +52,7 @@ def parallelize(
 
 def _shard(model: nn.Module, topology: Topology, precision: Precision, *, is_resharded: bool) -> nn.Module:
     mesh = init_device_mesh(topology.device.type, (topology.world_size,))
-    # Parameters are gathered in the compute dtype (half the bytes), gradients are summed in fp32.
+    # Gather parameters in the compute dtype (half the bytes); reduce gradients in fp32.
     policy = MixedPrecisionPolicy(
         param_dtype=None if precision == "fp32" else DTYPES[precision], reduce_dtype=torch.float32
     )
@@ -64,17 +63,17 @@ def _shard(model: nn.Module, topology: Topology, precision: Precision, *, is_res
     return model
 
 
-def set_gradient_sync(model: nn.Module, is_exchanged: bool) -> None:
-    """Let the next backward pass exchange gradients, or not (DDP); FSDP reduces in each, to stay sharded."""
+def set_gradient_sync(model: nn.Module, is_synced: bool) -> None:
+    """Set whether DDP reduces gradients in the next backward pass; FSDP always does."""
     if isinstance(model, DistributedDataParallel):
-        model.require_backward_grad_sync = is_exchanged
+        model.require_backward_grad_sync = is_synced
 
 
-def free_gathered(model: nn.Module) -> None:
-    """Let FSDP gather weights anew for the next pass.
+def free_gathered_weights(model: nn.Module) -> None:
+    """Make FSDP gather weights again in the next forward pass.
 
-    Where it keeps them until a backward pass, a pass without one leaves them; an update by a replayed graph, of which
-    FSDP does not know, makes them old.
+    If FSDP keeps gathered weights until the backward pass, a forward pass without one leaves them gathered. They are
+    stale once a CUDA graph updates the weights, since FSDP does not see that update.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -82,13 +81,11 @@ def free_gathered(model: nn.Module) -> None:
 
 
 def local_parameter_bytes(model: nn.Module) -> int:
-    """Return the bytes of parameters that this rank holds between steps."""
-    total = 0
-    for parameter in model.parameters():
-        total += local_part(parameter).nbytes
+    """Return the bytes of parameters that this rank stores between steps."""
+    total: int = sum(local_part(parameter).nbytes for parameter in model.parameters())
     return total
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether parameters are spread over the ranks."""
+    """Whether FSDP shards the parameters over the ranks."""
     return isinstance(model, FSDPModule)

@@ -1,4 +1,4 @@
-"""The encoder with its question-answering head, on packed or padded batches alike."""
+"""An encoder with a question-answering head, for packed and padded batches."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +19,10 @@ from elasticqa.errors import ConfigError
 from elasticqa.models.attention import PACKED, PACKED_SDPA
 
 PACKABLE = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert"})
-"""Model types whose only mixing of positions is attention through the interface."""
+"""Model types in which tokens interact only through transformers' attention interface."""
 
 _SHIFTED_POSITIONS = frozenset({"roberta", "xlm-roberta", "camembert"})
-"""Their first position is pad_token_id + 1."""
+"""Model types whose first position is pad_token_id + 1."""
 
 _DROPOUT_FIELDS = (
     "hidden_dropout_prob",
@@ -33,13 +33,13 @@ _DROPOUT_FIELDS = (
     "classifier_dropout",
 )
 
-# What is said of files that are absent, damaged, or of other shapes than their configuration says.
+# Raised for files that are absent, damaged, or of other shapes than the configuration.
 _LOAD_ERRORS = (OSError, KeyError, ValueError, RuntimeError, SafetensorError, UnpicklingError)
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """How batches must be shaped for a model."""
+    """The inputs that a model expects; ``head_size`` is None unless batches are packed."""
 
     model_type: str
     is_packed: bool
@@ -47,19 +47,18 @@ class ModelSpec:
     has_token_types: bool
     pad_token_id: int
     head_size: int | None
-    """Of a packed model's attention; None for another."""
 
     @classmethod
     def of(cls, model_config: PretrainedConfig, attention: str) -> "ModelSpec":
-        """Return the spec for a model's configuration and the attention asked for.
+        """Return the spec of a model configuration and the value of ``--attention``.
 
         Raises:
-            ConfigError: packing was asked for and the model cannot be packed.
+            ConfigError: the attention needs packed batches and the model type does not support them.
         """
         model_type = str(model_config.model_type)
         if attention in ("packed", "sdpa") and model_type not in PACKABLE:
             raise ConfigError(
-                f"attention={attention!r} does not fit a model of type {model_type!r}: it can be packed for "
+                f"attention={attention!r} does not fit a model of type {model_type!r}: packed batches work with "
                 f"{', '.join(sorted(PACKABLE))}; use --attention padded"
             )
         pad_token_id = getattr(model_config, "pad_token_id", None) or 0
@@ -75,10 +74,10 @@ class ModelSpec:
 
 
 def load_model(path: str | Path, config: TrainConfig) -> tuple[PreTrainedModel, ModelSpec]:
-    """Return the model in fp32 on the CPU, its new head drawn from the seed, and its spec.
+    """Return the model in fp32 on the CPU, with a new head initialized from the seed, and its spec.
 
     Raises:
-        ConfigError: the directory holds no encoder with a question-answering head.
+        ConfigError: the model cannot be loaded for question answering, or ``max_length`` exceeds its positions.
     """
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
@@ -94,7 +93,7 @@ def load_model(path: str | Path, config: TrainConfig) -> tuple[PreTrainedModel, 
             path,
             config=model_config,
             dtype=torch.float32,
-            attn_implementation=_implementation(spec, config),
+            attn_implementation=_attention_implementation(spec, config),
         )
     except ConfigError:
         raise
@@ -106,16 +105,16 @@ def load_model(path: str | Path, config: TrainConfig) -> tuple[PreTrainedModel, 
     longest = getattr(model_config, "max_position_embeddings", None)
     if longest is not None and config.max_length + spec.first_position > longest:
         raise ConfigError(
-            f"max_length={config.max_length} is longer than model={config.model!r} has positions: "
+            f"max_length={config.max_length} exceeds the positions of model={config.model!r}: "
             f"at most {longest - spec.first_position}; lower --max-length"
         )
     if config.activation_checkpointing:
-        recompute_layers(model)
+        checkpoint_activations(model)
     return model, spec
 
 
 def encoder_layers(model: nn.Module) -> list[nn.Module]:
-    """Return the encoder's layers: the modules of its longest list.
+    """Return the encoder's layers: the longest ``nn.ModuleList`` of the model.
 
     Raises:
         ConfigError: the model has no list of layers.
@@ -123,17 +122,17 @@ def encoder_layers(model: nn.Module) -> list[nn.Module]:
     stacks = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
     if not stacks:
         raise ConfigError(
-            "this model has no list of layers, so that it can be neither sharded by layer nor recomputed by layer: "
+            "this model has no list of layers, which sharding and activation checkpointing need: "
             "use ddp, without --activation-checkpointing"
         )
     return max(stacks, key=len)
 
 
-def recompute_layers(model: nn.Module) -> None:
-    """Let each layer of the encoder keep its inputs only and run again in the backward pass, with equal dropout.
+def checkpoint_activations(model: nn.Module) -> None:
+    """Make each encoder layer save only its inputs and run again, with equal dropout, in the backward pass.
 
-    Around ``forward``, so that hooks of the layer (FSDP gathers parameters in them) stay outside, and without
-    reentering autograd, which keyword arguments and DDP need.
+    Wraps ``forward``, so that hooks of the layer (FSDP gathers parameters in them) run outside. Uses the non-reentrant
+    variant, since keyword arguments and DDP need it.
 
     Raises:
         ConfigError: the model has no list of layers.
@@ -142,7 +141,7 @@ def recompute_layers(model: nn.Module) -> None:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
-def _implementation(spec: ModelSpec, config: TrainConfig) -> str:
+def _attention_implementation(spec: ModelSpec, config: TrainConfig) -> str:
     if not spec.is_packed:
         return "sdpa"
     return PACKED_SDPA if config.attention == "sdpa" else PACKED
@@ -153,7 +152,7 @@ def _first_line(error: BaseException) -> str:
 
 
 class QuestionAnswerer(nn.Module):
-    """Puts a transformers model behind one signature: a micro-batch in, flat logits out."""
+    """A transformers question-answering model that maps a micro-batch to logits of its packed tokens."""
 
     def __init__(self, model: nn.Module, spec: ModelSpec) -> None:
         super().__init__()
@@ -162,15 +161,15 @@ class QuestionAnswerer(nn.Module):
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the whole model."""
+        """Number of parameters of the whole model."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property
     def flops_per_token(self) -> int:
-        """Floating-point operations per token of forward and backward, attention scores left out.
+        """Floating-point operations per token of forward and backward, without attention scores.
 
-        6 per parameter that multiplies every token (Kaplan et al. 2020, arXiv:2001.08361, table 1): embedding
-        tables are looked up, not multiplied.
+        6 per parameter that multiplies every token (Kaplan et al. 2020, arXiv:2001.08361, table 1), so without
+        embedding tables.
         """
         embeddings = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Embedding))
         return 6 * (self.num_parameters - embeddings)
@@ -197,7 +196,7 @@ class QuestionAnswerer(nn.Module):
 
 def feature_losses(logits: Tensor, batch: MicroBatch) -> Tensor:
     """Return the loss of each feature, (B,): the mean of the two cross entropies over its own tokens."""
-    # Not by indexing, whose backward pass on a GPU sorts all places.
+    # index_select, since the backward pass of indexing sorts all indices on a GPU.
     padded = logits.index_select(1, batch.pad_index.flatten()).unflatten(1, batch.mask.shape)
     padded = padded.masked_fill(~batch.mask, float("-inf"))
     start_losses = F.cross_entropy(padded[0], batch.start_positions, reduction="none")

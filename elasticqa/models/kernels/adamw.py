@@ -1,31 +1,30 @@
-"""AdamW over all weights of a rank in one launch, for a captured step: the optimizer's state stays where it is."""
+"""AdamW for CUDA-graph steps: one kernel launch updates all weights of a rank and the state of torch's optimizer."""
 
-import importlib
-import importlib.util
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import AdamW
 
 from elasticqa.distributed.shards import local_part
+from elasticqa.distributed.torch_internals import foreach_add_, foreach_sub_
+from elasticqa.models.kernels import triton_kernels
 
-_KERNELS: Any = importlib.import_module(f"{__package__}.triton_adamw") if importlib.util.find_spec("triton") else None
+_KERNELS = triton_kernels("triton_adamw")
 
 _CHUNK, _WARPS = 512, 4
-"""Four weights a thread, which it reads at once: more of them halve the speed (benchmarks/README.md)."""
+"""Four weights per thread, read in one instruction; more halve the speed (benchmarks/README.md)."""
 _ALIGNMENT = 16
 
 
-class WeightKernel:
-    """One captured update; the addresses of its gradients are those of the capture.
+class AdamWKernel:
+    """The update of one CUDA graph, which reads gradients at the addresses of its capture.
 
-    Fused AdamW of torch writes gradients back that it has scaled, a seventh of all that it moves.
+    Faster than torch's fused AdamW, which also writes scaled gradients back: a seventh of its memory traffic.
     """
 
     def __init__(self, optimizer: AdamW) -> None:
-        """Lay out the work; the optimizer has its state."""
+        """Split the weights into chunks; the optimizer must have its state."""
         groups = [(group, p) for group in optimizer.param_groups for p in group["params"] if p in optimizer.state]
         self._parameters = [p for _, p in groups]
         self._states = [optimizer.state[p] for p in self._parameters]
@@ -50,23 +49,23 @@ class WeightKernel:
         self._addresses = torch.zeros((4, len(self._parameters)), dtype=torch.int64, device=device)
         self._captured = self._addresses.cpu()
 
-    def rehearse(self) -> None:
-        """Launch without effect before a capture, which cannot hold what Triton does to compile."""
+    def warm_up(self) -> None:
+        """Compile the kernel by launching it without effect; Triton cannot compile during a capture."""
         one = torch.ones((), device=self._addresses.device)
         for is_aligned in (True, False):
             self._launch(one, one.repeat(2), one, one, is_aligned=is_aligned)
 
-    def step(self, learning_rate: Tensor, divisor: Tensor, verdict: Tensor) -> None:
-        """Launch the update, inside a capture; `bind` must follow it.
+    def step(self, learning_rate: Tensor, divisor: Tensor, skip: Tensor) -> None:
+        """Launch the update during a capture; call `bind_addresses` after the capture.
 
         Args:
             learning_rate: scalar on the device, as are the others.
             divisor: of the gradients.
-            verdict: 1 where nothing may change, else 0.
+            skip: 1 to change nothing, else 0.
         """
-        # By lists: the overload for one tensor waits for the device to read it.
-        torch._foreach_add_(self._steps, 1)
-        torch._foreach_sub_(self._steps, [verdict] * len(self._steps))
+        # A list, since the overload for a single tensor synchronizes with the device.
+        foreach_add_(self._steps, 1)
+        foreach_sub_(self._steps, [skip] * len(self._steps))
         # 1 - beta**step, without the cancellation in fp32.
         corrections = -torch.expm1(self._steps[0] * self._logs)
         rows = [
@@ -77,17 +76,17 @@ class WeightKernel:
         ]
         self._captured = torch.tensor([[local_part(each).data_ptr() for each in row] for row in rows])
         is_aligned = not bool((self._captured % _ALIGNMENT).any())
-        self._launch(learning_rate, corrections, divisor, verdict, is_aligned=is_aligned)
+        self._launch(learning_rate, corrections, divisor, skip, is_aligned=is_aligned)
 
     def _launch(
-        self, learning_rate: Tensor, corrections: Tensor, divisor: Tensor, verdict: Tensor, *, is_aligned: bool
+        self, learning_rate: Tensor, corrections: Tensor, divisor: Tensor, skip: Tensor, *, is_aligned: bool
     ) -> None:
         tensors, places, sizes, decays = self._layout
         _KERNELS.adamw_update[(len(tensors),)](
-            self._addresses, tensors, places, sizes, decays, learning_rate, corrections, divisor, verdict,
+            self._addresses, tensors, places, sizes, decays, learning_rate, corrections, divisor, skip,
             len(self._parameters), *self._betas, self._epsilon, CHUNK=_CHUNK, IS_ALIGNED=is_aligned, num_warps=_WARPS,
         )  # fmt: skip
 
-    def bind(self) -> None:
-        """Tell the captured update where its tensors lie."""
+    def bind_addresses(self) -> None:
+        """Write the addresses of the tensors to where the captured update reads them."""
         self._addresses.copy_(self._captured)

@@ -1,17 +1,14 @@
-"""Attention within packed features as one operator of torch, with a gradient."""
+"""Attention within packed features as a differentiable torch operator."""
 
-import importlib
-import importlib.util
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-# Builds of torch without CUDA come without Triton.
-_KERNELS: Any = (
-    importlib.import_module(f"{__package__}.triton_attention") if importlib.util.find_spec("triton") else None
-)
+from elasticqa.models.kernels import triton_kernels
+
+_KERNELS = triton_kernels("triton_attention")
 
 HEAD_SIZES = (16, 32, 64, 128)
 _BLOCK = 64
@@ -19,20 +16,20 @@ _WARPS = 4
 _STAGES, _BACKWARD_STAGES = 2, 1
 
 
-def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int | None) -> bool:
-    """Whether the kernels run on the device with tensors of the type and heads of the size."""
+def has_triton_attention(device: torch.device, dtype: torch.dtype, head_size: int | None) -> bool:
+    """Whether the kernels support the device, dtype and head size."""
     return (
         _KERNELS is not None
         and device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
         and head_size in HEAD_SIZES
-        # torch.compile folds this call into a constant, unlike get_device_capability.
+        # Unlike get_device_capability, torch.compile turns this call into a constant.
         and torch.cuda.get_device_properties(device).major >= 8
     )
 
 
 def draw_seeds(count: int, device: torch.device) -> Tensor:
-    """Return (count,) int32 that dropouts follow from, from torch's generator of the device."""
+    """Return seeds of dropouts, (count,) int32, drawn from torch's generator of the device."""
     return torch.randint(2**31 - 1, (count,), dtype=torch.int32, device=device)
 
 
@@ -43,11 +40,11 @@ def attention(
 
     Args:
         packed: (T, 3, heads, head size), query, key and value of each token.
-        cu_lengths: (features + 1,) int32, where each begins.
-        max_length: at least the longest feature's tokens.
-        dropout: of the probabilities.
+        cu_lengths: (features + 1,) int32, offset of each feature.
+        max_length: upper bound of a feature's length.
+        dropout: of the attention probabilities.
         scale: factor of the scores.
-        seed: (1,) int32, what the dropout follows from; drawn where None.
+        seed: of the dropout, (1,) int32; drawn if None.
     """
     if seed is None:
         seed = draw_seeds(1, packed.device) if dropout > 0 else cu_lengths[:1]
@@ -66,7 +63,7 @@ def _attention(
     grid = (-(-max_length // _BLOCK), num_heads, len(cu_lengths) - 1)
     _KERNELS.attention_forward[grid](
         *packed.unbind(1), output, log_sums, cu_lengths, seed,
-        packed.stride(0), num_tokens, num_heads, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
+        packed.stride(0), num_tokens, num_heads, scale * math.log2(math.e), dropout_threshold(dropout), 1 - dropout,
         SIZE=size, QUERIES=_BLOCK, KEYS=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_STAGES,
     )  # fmt: skip
     return output, log_sums
@@ -99,7 +96,8 @@ def _backward(
     grid = (2 * -(-max_length // _BLOCK), num_heads, len(cu_lengths) - 1)
     _KERNELS.attention_backward[grid](
         gradient, *packed.unbind(1), output, log_sums, cu_lengths, seed, *result.unbind(1),
-        packed.stride(0), num_tokens, num_heads, scale, scale * math.log2(math.e), _threshold(dropout), 1 - dropout,
+        packed.stride(0), num_tokens, num_heads, scale, scale * math.log2(math.e),
+        dropout_threshold(dropout), 1 - dropout,
         SIZE=size, BLOCK=_BLOCK, HAS_DROPOUT=dropout > 0, num_warps=_WARPS, num_stages=_BACKWARD_STAGES,
     )  # fmt: skip
     return result
@@ -133,6 +131,6 @@ def _differentiate(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None
 _attention.register_autograd(_differentiate, setup_context=_setup)
 
 
-def _threshold(dropout: float) -> int:
-    """Return the signed number of 32 bits below which a random one drops its probability."""
+def dropout_threshold(dropout: float) -> int:
+    """Return the signed 32-bit threshold: a value with a smaller random number is dropped."""
     return round((dropout - 0.5) * 2**32)

@@ -1,41 +1,41 @@
-"""The parts of an encoder layer beside attention, on kernels of ours, each with its gradient.
+"""The parts of an encoder layer other than attention, as differentiable functions on Triton kernels.
 
-Values are bf16 or fp16; weights and biases are fp32, or of the type of the values where FSDP gathers them so, and get
-gradients of their own type.
+Values are bf16 or fp16. Weights and biases are fp32, or of the values' dtype if FSDP gathers them in it; their
+gradients have their own dtype.
 """
 
-import importlib
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
-_GELU: Any = importlib.import_module(f"{__package__}.triton_gelu") if _HAS_TRITON else None
-_NORM: Any = importlib.import_module(f"{__package__}.triton_residual_norm") if _HAS_TRITON else None
-_SUMS: Any = importlib.import_module(f"{__package__}.triton_sums") if _HAS_TRITON else None
+from elasticqa.models.kernels import triton_kernels
+from elasticqa.models.kernels.attention import dropout_threshold
 
-# The fastest on an H200 at 4,096 and at 16,384 rows of BERT-base; benchmarks/README.md has what others took.
+_GELU = triton_kernels("triton_gelu")
+_NORM = triton_kernels("triton_residual_norm")
+_SUMS = triton_kernels("triton_sums")
+
+# The fastest on an H200 at 4,096 and at 16,384 rows of BERT-base; benchmarks/README.md lists the times of others.
 _COLUMNS = 512
-"""Of a block of a large matrix."""
+"""Columns of a block of a large matrix."""
 _GELU_ROWS, _GELU_PROGRAMS, _GELU_WARPS = 2, 512, 2
-"""Rows of a block of GELU, and how many programs share the rows where they sum them."""
+"""Rows of a block of GELU; programs that share the rows in the backward pass."""
 _SUM_ROWS, _SUM_PROGRAMS, _SUM_WARPS = 4, 256, 2
 _FINISH_ROWS, _FINISH_COLUMNS = 256, 16
 _NORM_PROGRAMS = 660
-"""Five for each of a Hopper GPU's processors; each keeps sums of its rows."""
+"""Five per multiprocessor of an H200; each sums over its rows."""
 
 
 def linear(values: Tensor, half_weight: Tensor, half_bias: Tensor | None, *parameters: Tensor) -> Tensor:
-    """Return values @ half_weight.T + half_bias; gradients go to the parameters.
+    """Return values @ half_weight.T + half_bias; the gradients flow to ``parameters``.
 
     Args:
-        values: (rows, in), of the type of ``half_weight``.
-        half_weight: (out, in), the weights one below the other in the type of the computation.
+        values: (rows, in), of the dtype of ``half_weight``.
+        half_weight: (out, in), the concatenated weights in the compute dtype.
         half_bias: (out,), or None.
-        parameters: the weights, then, with a bias, as many biases.
+        parameters: the weights, followed by the same number of biases if there is a bias.
     """
     output: Tensor = _Linear.apply(values, half_weight, half_bias, *parameters)  # type: ignore[no-untyped-call]
     return output
@@ -54,14 +54,14 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         gradient = gradients[0].contiguous()
         values, weight = ctx.saved_tensors
-        # A product whose result is fp32 spares a copy from the type of the computation.
+        # A product with an fp32 result avoids a copy from the compute dtype.
         of_weights = torch.mm(gradient.t(), values, out_dtype=ctx.dtype).chunk(ctx.num_weights)
         of_biases = column_sums(gradient, ctx.dtype).chunk(ctx.num_weights) if ctx.has_bias else ()
         return gradient @ weight, None, None, *of_weights, *of_biases
 
 
 def gelu(values: Tensor, bias: Tensor) -> Tensor:
-    """Return GELU(values + bias), exact and not by tanh.
+    """Return GELU(values + bias), exact rather than the tanh approximation.
 
     Args:
         values: (rows, width).
@@ -105,10 +105,10 @@ def residual_norm(
     Args:
         values: (rows, width).
         bias: (width,).
-        residual: as many values, in any shape; the result is no view, which FSDP's hooks ask of a layer.
+        residual: as many values, in any shape. The result is not a view, since FSDP's hooks do not accept one.
         norm: with weight and bias.
         dropout: probability.
-        seed: (1,) int32, what the dropout follows from; None where nothing is dropped.
+        seed: of the dropout, (1,) int32; None without dropout.
     """
     output: Tensor = _ResidualNorm.apply(values, bias, residual, norm.weight, norm.bias, seed, dropout, norm.eps)  # type: ignore[no-untyped-call]
     return output
@@ -131,10 +131,10 @@ class _ResidualNorm(torch.autograd.Function):
         output = torch.empty_like(residual)
         means, inverses = weight.new_empty((2, num_rows), dtype=torch.float32)
         ctx.save_for_backward(values, bias, residual, weight, means, inverses, seed)
-        ctx.constants = (threshold(dropout), 1 / (1 - dropout))
+        ctx.constants = (dropout_threshold(dropout), 1 / (1 - dropout))
         _NORM.residual_layer_norm[(num_rows,)](
             values, bias, residual, weight, shift, output, means, inverses, seed, width, epsilon, *ctx.constants,
-            WIDTH=power_of_two(width), HAS_DROPOUT=seed is not None,
+            WIDTH=_next_power_of_two(width), HAS_DROPOUT=seed is not None,
         )  # fmt: skip
         return output
 
@@ -148,14 +148,14 @@ class _ResidualNorm(torch.autograd.Function):
         sums = weight.new_empty((3, num_programs, width), dtype=torch.float32)
         _NORM.residual_layer_norm_backward[(num_programs,)](
             gradient, values, bias, residual, weight, means, inverses, seed, of_values, of_residual, sums,
-            num_rows, width, *ctx.constants, WIDTH=power_of_two(width), HAS_DROPOUT=seed is not None,
+            num_rows, width, *ctx.constants, WIDTH=_next_power_of_two(width), HAS_DROPOUT=seed is not None,
         )  # fmt: skip
         of_bias, of_weight, of_shift = _finish(sums, weight.dtype).unbind()
         return of_values, of_bias, of_residual, of_weight, of_shift, None, None, None
 
 
 def column_sums(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the sums over the rows of (rows, width), made in fp32 in an order that is always the same."""
+    """Return the sums over the rows of (rows, width), computed in fp32 in a fixed order."""
     num_rows, width = values.shape
     sums = values.new_empty((1, _SUM_PROGRAMS, width), dtype=torch.float32)
     grid = (-(-width // _COLUMNS), _SUM_PROGRAMS)
@@ -164,7 +164,7 @@ def column_sums(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _finish(sums: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the sums over the second dimension of (matrices, partial sums, width) in the type."""
+    """Return the sums over the second dimension of (matrices, partial sums, width) in the dtype."""
     matrices, num_partial, width = sums.shape
     output = sums.new_empty((matrices, width), dtype=dtype)
     grid = (-(-width // _FINISH_COLUMNS), matrices)
@@ -172,11 +172,6 @@ def _finish(sums: Tensor, dtype: torch.dtype) -> Tensor:
     return output
 
 
-def threshold(dropout: float) -> int:
-    """Return the signed number of 32 bits below which a random one drops its value."""
-    return round((dropout - 0.5) * 2**32)
-
-
-def power_of_two(width: int) -> int:
-    """Return the smallest power of two that is not below the width."""
+def _next_power_of_two(width: int) -> int:
+    """Return the smallest power of two that is at least ``width``."""
     return 1 << (width - 1).bit_length()

@@ -1,4 +1,4 @@
-"""AdamW over all weights in one launch, in Triton."""
+"""Triton kernel: AdamW over all weights in one launch."""
 
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
 # Triton compiles these functions from their source: their arguments are pointers and blocks, which have no types here.
@@ -12,7 +12,7 @@ tl: Any = importlib.import_module("triton.language")
 
 @triton.jit
 def _floats(address, IS_ALIGNED: tl.constexpr):
-    """Return the pointer to fp32 that lies at an address; aligned ones are multiples of 16 bytes."""
+    """Load a pointer to fp32 values; if IS_ALIGNED, it is a multiple of 16 bytes."""
     base = tl.load(address)
     if IS_ALIGNED:
         base = tl.multiple_of(base, 16)
@@ -21,14 +21,14 @@ def _floats(address, IS_ALIGNED: tl.constexpr):
 
 @triton.jit
 def adamw_update(
-    addresses, chunk_tensors, chunk_places, sizes, decays, rate, corrections, divisor, verdict,
+    addresses, chunk_tensors, chunk_places, sizes, decays, rate, corrections, divisor, skip,
     num_tensors, beta1, beta2, epsilon, CHUNK: tl.constexpr, IS_ALIGNED: tl.constexpr,
 ):  # fmt: skip
-    """Update one chunk of one weight, unless the verdict is 1.
+    """Update one chunk of one weight, unless ``skip`` is 1.
 
-    The rows of ``addresses`` are weights, gradients, averages and averages of squares, all in fp32.
+    The rows of ``addresses`` point to weights, gradients, first moments and second moments, all fp32.
     """
-    if tl.load(verdict) != 0:
+    if tl.load(skip) != 0:
         return
     tensor = tl.load(chunk_tensors + tl.program_id(0))
     places = tl.load(chunk_places + tl.program_id(0)) + tl.arange(0, CHUNK)

@@ -1,7 +1,7 @@
-"""Attention kernels for features of some hundred tokens that lie end to end, in Triton.
+"""Triton kernels: attention within packed features of a few hundred tokens.
 
-A program computes one block of one head of one feature. The backward pass computes probabilities twice, once for
-keys and values and once for queries, so that no sum is made by atomic additions: equal inputs give equal bits.
+A program computes one block of one head of one feature. The backward pass computes probabilities twice, for keys and
+values and for queries. It therefore needs no atomic additions, so equal inputs give equal bits.
 """
 
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
@@ -16,7 +16,7 @@ tl: Any = importlib.import_module("triton.language")
 
 @triton.jit
 def _mixed(x):
-    """Return the bits of x well mixed: the finalizer `lowbias32` of Wellons' hash prospector (public domain)."""
+    """Return a hash of x: the finalizer `lowbias32` of Wellons' hash prospector (public domain)."""
     x = x ^ (x >> 16)
     x = x * 0x7FEB352D
     x = x ^ (x >> 15)
@@ -26,21 +26,21 @@ def _mixed(x):
 
 @triton.jit
 def _keys_of_rows(seed, head, tokens):
-    """Return what the dropout of query tokens in a head follows from, uint32 of the shape of ``tokens``."""
+    """Return the hashes of query tokens in a head, for dropout; uint32 of the shape of ``tokens``."""
     return _mixed(tokens.to(tl.uint32) ^ _mixed(seed.to(tl.uint32) + head.to(tl.uint32) * 0x9E3779B9))
 
 
 @triton.jit
 def _keys_of_columns(columns):
-    """Return what the dropout follows from on the side of the key tokens."""
+    """Return the hashes of key tokens, for dropout."""
     return _mixed(columns.to(tl.uint32) + 0x85EBCA6B)
 
 
 @triton.jit
 def _kept(row_keys, column_keys, threshold):
-    """Return where a probability is kept: 2**31 plus the threshold is the share dropped of 2**32.
+    """Return where dropout keeps a probability; the dropped fraction is (2**31 + threshold) / 2**32.
 
-    The keys are mixed already, so that their sum needs little more: this runs for every probability.
+    The keys are hashes already, so few operations suffice to combine them: this runs for every probability.
     """
     bits = (row_keys ^ column_keys) * 0x7FEB352D
     bits = (bits ^ (bits >> 15)) * 0x846CA68B
@@ -53,7 +53,7 @@ def attention_forward(
     stride, num_tokens, num_heads, scale_log2, threshold, keep_share,
     SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write a block of attention (T, heads, SIZE) and its log2 of summed exponentials (heads, T)."""
+    """Write a block of attention (T, heads, SIZE) and of log2 of the softmax denominators (heads, T)."""
     block, head, feature = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     begin = tl.load(cu_lengths + feature)
     length = tl.load(cu_lengths + feature + 1) - begin
@@ -62,7 +62,7 @@ def attention_forward(
     rows = block * QUERIES + tl.arange(0, QUERIES)
     sizes = tl.arange(0, SIZE)
     is_row = rows < length
-    # A batch may have more than 2**31 values, a feature has not: 64 bits are for where it begins.
+    # 64 bits for the begin of a feature: a batch may have more than 2**31 values, a feature does not.
     first = begin.to(tl.int64)
     query += first * stride
     key += first * stride
@@ -103,7 +103,7 @@ def attention_backward(
     stride, num_tokens, num_heads, scale, scale_log2, threshold, keep_share,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write a block of gradients: of keys and values in the first half of the programs, of queries in the second."""
+    """Write a block of gradients: the first half of the programs for keys and values, the second for queries."""
     number, head, feature = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_blocks = tl.num_programs(0) // 2
     begin = tl.load(cu_lengths + feature)
@@ -144,7 +144,7 @@ def attention_backward(
             q = tl.load(query + rows[:, None] * stride + offsets, mask=is_row[:, None], other=0.0)
             g = tl.load(gradient + row_places, mask=is_row[:, None], other=0.0)
             o = tl.load(output + row_places, mask=is_row[:, None], other=0.0)
-            # A row beyond the feature gets probabilities of 0.
+            # inf makes the probabilities of rows beyond the feature 0.
             log_sum = tl.load(log_sums + rows, mask=is_row, other=float("inf"))
             delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
             weights = tl.exp2(tl.dot(k, tl.trans(q)) * scale_log2 - log_sum[None, :])

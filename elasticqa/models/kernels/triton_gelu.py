@@ -1,4 +1,4 @@
-"""GELU of values plus a bias, and its gradient with the bias's sums, in Triton."""
+"""Triton kernels: GELU of values plus a bias, and its gradients."""
 
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
 # Triton compiles these functions from their source: their arguments are pointers and blocks, which have no types here.
@@ -13,14 +13,14 @@ tl: Any = importlib.import_module("triton.language")
 @triton.jit
 def gelu(values, bias, output, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Write a block of x / 2 * (1 + erf(x / sqrt(2))) where x = values + bias."""
-    # One dimension: a grid has at most 65,535 programs in any other.
+    # A one-dimensional grid: the other dimensions allow at most 65,535 programs.
     num_blocks = tl.cdiv(width, COLUMNS)
     start = tl.program_id(0) // num_blocks * ROWS
     rows = tl.arange(0, ROWS)
     columns = tl.program_id(0) % num_blocks * COLUMNS + tl.arange(0, COLUMNS)
     is_column = columns < width
     is_inside = (start + rows < num_rows)[:, None] & is_column[None, :]
-    # The matrix may have more than 2**31 values, a block has not.
+    # The matrix may have more than 2**31 values, a block does not.
     places = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
     x = tl.load(values + places, mask=is_inside, other=0.0).to(tl.float32)
     x += tl.load(bias + columns, mask=is_column, other=0.0)[None, :]
@@ -32,7 +32,7 @@ def gelu(values, bias, output, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.
 def gelu_backward(
     gradient, values, bias, output, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
-    """Write rows of gradients, and this program's sums of them for the bias: (programs, width)."""
+    """Write the gradients of this program's rows, and their sums for the bias, (programs, width)."""
     program, num_programs = tl.program_id(1), tl.num_programs(1)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     is_column = columns < width

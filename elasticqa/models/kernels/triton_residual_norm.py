@@ -1,4 +1,4 @@
-"""Bias, dropout, residual and LayerNorm in one pass over the rows, and their gradients in another, in Triton."""
+"""Triton kernels: bias, dropout, residual and LayerNorm in one pass over the rows, their gradients in another."""
 
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
 # Triton compiles these functions from their source: their arguments are pointers and blocks, which have no types here.
@@ -12,10 +12,10 @@ tl: Any = importlib.import_module("triton.language")
 
 @triton.jit
 def _kept(seed, row, columns, width, threshold):
-    """Return where a value is kept: 2**31 plus the threshold is the share dropped of 2**32.
+    """Return where dropout keeps a value; the dropped fraction is (2**31 + threshold) / 2**32.
 
-    The hash is `lowbias32` of Wellons' hash prospector (public domain) without its last step, which leaves the high
-    bits as they are.
+    The hash is `lowbias32` of Wellons' hash prospector (public domain) without its last step, which does not change
+    the high bits.
     """
     bits = (row * width + columns).to(tl.uint32) ^ seed.to(tl.uint32)
     bits = (bits ^ (bits >> 16)) * 0x7FEB352D
@@ -29,11 +29,11 @@ def residual_layer_norm(
     width, epsilon, threshold, keep_factor,
     WIDTH: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write a row of LayerNorm(residual + dropout(values + bias)), its mean and its inverse deviation."""
+    """Write a row of LayerNorm(residual + dropout(values + bias)), its mean and its inverse standard deviation."""
     row = tl.program_id(0)
     columns = tl.arange(0, WIDTH)
     is_column = columns < width
-    # The matrix may have more than 2**31 values, a row has not.
+    # The matrix may have more than 2**31 values, a row does not.
     places = tl.cast(row, tl.int64) * width + columns
     x = tl.load(values + places, mask=is_column, other=0.0).to(tl.float32)
     x += tl.load(bias + columns, mask=is_column, other=0.0)
@@ -57,7 +57,7 @@ def residual_layer_norm_backward(
     num_rows, width, threshold, keep_factor,
     WIDTH: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write rows of gradients, and this program's sums for bias, weight and shift: (3, programs, width)."""
+    """Write the gradients of this program's rows, and their sums for bias, weight and shift, (3, programs, width)."""
     program, num_programs = tl.program_id(0), tl.num_programs(0)
     columns = tl.arange(0, WIDTH)
     is_column = columns < width

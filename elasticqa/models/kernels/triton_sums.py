@@ -1,4 +1,4 @@
-"""Sums over the rows of a matrix, in two passes of fixed order, in Triton."""
+"""Triton kernels: sums over the rows of a matrix, in two passes of fixed order."""
 
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
 # Triton compiles these functions from their source: their arguments are pointers and blocks, which have no types here.
@@ -12,7 +12,7 @@ tl: Any = importlib.import_module("triton.language")
 
 @triton.jit
 def partial_sums(values, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Write this program's sums of its rows: (programs, width)."""
+    """Write the sums over this program's rows, (programs, width)."""
     program, num_programs = tl.program_id(1), tl.num_programs(1)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     is_column = columns < width
@@ -20,7 +20,7 @@ def partial_sums(values, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.
     for start in range(program * ROWS, num_rows, num_programs * ROWS):
         rows = tl.arange(0, ROWS)
         is_inside = (start + rows < num_rows)[:, None] & is_column[None, :]
-        # The matrix may have more than 2**31 values, a block has not.
+        # The matrix may have more than 2**31 values, a block does not.
         places = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
         block = tl.load(values + places, mask=is_inside, other=0.0)
         total += tl.sum(block.to(tl.float32), 0)
@@ -29,7 +29,7 @@ def partial_sums(values, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.
 
 @triton.jit
 def finish_sums(sums, output, num_partial, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Write the sums over the partial ones of each of several matrices: (matrices, width)."""
+    """Write the sums over the partial sums of each matrix, (matrices, width)."""
     matrix = tl.program_id(1)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     is_column = columns < width

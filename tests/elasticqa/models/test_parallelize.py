@@ -1,4 +1,4 @@
-"""A model spread over ranks computes what it computes on one, with less memory on each where it is sharded."""
+"""A parallelized model computes the same as on one rank, and sharding divides its memory."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from elasticqa.data.micro_batch import pack
 from elasticqa.distributed.shards import local_part
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
-from elasticqa.models.parallelize import free_gathered, local_parameter_bytes, parallelize, set_gradient_sync
-from elasticqa.models.question_answering import encoder_layers, feature_losses, recompute_layers
+from elasticqa.models.parallelize import free_gathered_weights, local_parameter_bytes, parallelize, set_gradient_sync
+from elasticqa.models.question_answering import checkpoint_activations, encoder_layers, feature_losses
 from tests.support.engines import FEATURES, engine, losses
 from tests.support.models import tiny
 from tests.support.ranks import run_on_ranks
@@ -27,7 +27,7 @@ def training_losses(topology: Topology, parallel: Parallel) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("parallel", "world_size"), [("ddp", 2), ("ddp", 3), ("fsdp", 1), ("fsdp", 2), ("fsdp", 3)])
-def test_losses_equal_those_of_one_process(parallel: Parallel, world_size: int) -> None:
+def test_losses_of_parallel_ranks_equal_those_of_one_process(parallel: Parallel, world_size: int) -> None:
     expected = training_losses(ALONE, "none")
     assert expected[0] > expected[3] + 0.1
     for found in run_on_ranks(world_size, training_losses, parallel):
@@ -47,7 +47,7 @@ def bytes_while_training(topology: Topology, parallel: Parallel) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_sharded_rank_holds_its_part_of_parameters_and_moments(world_size: int) -> None:
+def test_sharded_rank_stores_its_share_of_parameters_and_moments(world_size: int) -> None:
     whole = local_parameter_bytes(tiny("bert", "packed"))
     ranks = run_on_ranks(world_size, bytes_while_training, "fsdp")
     assert max(size for sizes in ranks for size in sizes) <= 1.05 / world_size * whole
@@ -55,18 +55,18 @@ def test_sharded_rank_holds_its_part_of_parameters_and_moments(world_size: int) 
 
 
 @pytest.mark.slow
-def test_replicated_rank_holds_everything() -> None:
+def test_replicated_rank_stores_all_parameters_and_moments() -> None:
     whole = local_parameter_bytes(tiny("bert", "packed"))
     assert run_on_ranks(2, bytes_while_training, "ddp") == [[whole] * 3] * 2
 
 
-def test_one_process_gets_the_bare_model() -> None:
+def test_single_process_gets_the_model_itself() -> None:
     model = nn.Linear(1, 1)
     assert parallelize(model, "none", ALONE, "fp32") is model
     assert parallelize(model, "ddp", ALONE, "fp32") is model
 
 
-def test_layers_are_the_longest_list() -> None:
+def test_encoder_layers_are_the_longest_module_list() -> None:
     many = [nn.Linear(1, 1), nn.ReLU()]
     model = nn.ModuleDict({"few": nn.ModuleList([nn.Linear(1, 1)]), "many": nn.ModuleList(many)})
     assert encoder_layers(model) == many
@@ -75,7 +75,7 @@ def test_layers_are_the_longest_list() -> None:
 
 
 def gradients_of_two_passes(topology: Topology) -> list[float]:
-    """Return the gradient of a weight after a pass without exchange and after one with."""
+    """Return the gradient of a weight after a pass without and after a pass with gradient sync."""
     torch.manual_seed(0)
     model = parallelize(nn.Linear(1, 1, bias=False), "ddp", topology, "fp32")
     gradients = []
@@ -87,19 +87,19 @@ def gradients_of_two_passes(topology: Topology) -> list[float]:
 
 
 @pytest.mark.slow
-def test_gradients_are_exchanged_in_the_last_micro_batch_only() -> None:
+def test_gradients_are_reduced_only_in_passes_with_gradient_sync() -> None:
     assert run_on_ranks(2, gradients_of_two_passes) == [[1.0, 3.0], [2.0, 3.0]]
 
 
 def outputs_around_an_unseen_update(topology: Topology) -> list[float]:
-    """Return the sums of a model's logits, which keeps gathered weights, before and after its shards were changed."""
+    """Return the logits' sums of a model that keeps gathered weights, while its shards are changed after each pass."""
     model = parallelize(tiny("bert", "packed"), "fsdp", topology, "fp32", is_resharded=False).eval()
     shards = [local_part(parameter) for parameter in model.parameters()]
     batch = pack(FEATURES, np.arange(2))
     sums = []
     for is_freed in (False, False, True):
         if is_freed:
-            free_gathered(model)
+            free_gathered_weights(model)
         with torch.no_grad():
             sums.append(float(model(batch).sum()))
             for shard in shards:
@@ -108,14 +108,14 @@ def outputs_around_an_unseen_update(topology: Topology) -> list[float]:
 
 
 @pytest.mark.slow
-def test_weights_that_a_pass_gathered_are_gathered_anew_once_freed() -> None:
-    for before, kept, anew in run_on_ranks(2, outputs_around_an_unseen_update):
+def test_weights_are_gathered_again_once_they_are_freed() -> None:
+    for before, kept, again in run_on_ranks(2, outputs_around_an_unseen_update):
         assert kept == before
-        assert abs(anew - before) > 0.01 * abs(before)
+        assert abs(again - before) > 0.01 * abs(before)
 
 
 def checkpointed_gradients(topology: Topology, parallel: Parallel, attention: str) -> list[tuple[float, float, int]]:
-    """Return for each parameter its gradient's sum without and with activation checkpointing, and layer runs."""
+    """Return for each parameter its summed gradient without and with checkpointing, and the extra runs of a layer."""
     results: list[tuple[list[float], int]] = []
     for is_on in (False, True):
         model = tiny("bert", attention)
@@ -124,7 +124,7 @@ def checkpointed_gradients(topology: Topology, parallel: Parallel, attention: st
             if isinstance(module, nn.Dropout):
                 module.p = 0.3
         if is_on:
-            recompute_layers(bare)
+            checkpoint_activations(bare)
         wrapped = parallelize(model, parallel, topology, "fp32").train()
         runs = 0
 

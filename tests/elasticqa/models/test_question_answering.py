@@ -1,4 +1,4 @@
-"""The packed model equals the padded one, feature by feature."""
+"""A model gives equal results on packed and padded batches, for each feature."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_packed_logits_and_gradients_equal_padded_ones(model_type: str) -> None:
 
 
 @pytest.mark.parametrize("attention", ["packed", "padded"])
-def test_feature_alone_equals_feature_in_company(attention: str) -> None:
+def test_loss_of_a_feature_does_not_depend_on_the_others_in_its_batch(attention: str) -> None:
     features = random_features()
     model = tiny("bert", attention)
     batch = pack(features, np.arange(len(LENGTHS)))
@@ -44,7 +44,7 @@ def test_feature_alone_equals_feature_in_company(attention: str) -> None:
         torch.testing.assert_close(alone[0], together[index], atol=1e-5, rtol=1e-5)
 
 
-def test_loss_equals_cross_entropy_by_hand() -> None:
+def test_loss_equals_the_mean_of_two_cross_entropies() -> None:
     features = random_features((3, 2))
     batch = pack(features, np.array([0, 1]))
     logits = torch.randn(2, 5)
@@ -54,7 +54,7 @@ def test_loss_equals_cross_entropy_by_hand() -> None:
         torch.testing.assert_close(feature_losses(logits, batch)[row], expected)
 
 
-def test_stand_in_gives_finite_loss_of_no_weight() -> None:
+def test_placeholder_has_a_finite_loss_and_no_weight() -> None:
     batch = pack(random_features(), NO_FEATURES)
     losses = feature_losses(tiny("bert", "packed")(batch), batch)
     assert torch.isfinite(losses).all()
@@ -62,13 +62,12 @@ def test_stand_in_gives_finite_loss_of_no_weight() -> None:
     assert batch.fed_ids() == []
 
 
-def test_unpackable_model_trains_padded() -> None:
+def test_model_type_that_cannot_be_packed_is_padded() -> None:
     config = AutoConfig.for_model("mpnet")
     assert not ModelSpec.of(config, "auto").is_packed
 
 
-@pytest.mark.parametrize("path", [Path("/nowhere")])
-def test_missing_model_is_one_line(path: Path) -> None:
+def test_missing_model_is_reported_in_one_line() -> None:
     with pytest.raises(ConfigError, match="cannot be loaded") as caught:
-        load_model(path, TrainConfig())
+        load_model(Path("/nowhere"), TrainConfig())
     assert "\n" not in str(caught.value)
