@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from db.bundle.manifest import MOST_MANIFEST_BYTES, NAME, BundleError, Entry, Manifest, parse_manifest
-from db.storage.atomic import commit, staged, sync
+from db.storage.durable import commit_run_dir, fsync_path, staged_run_dir
 
 MOST_RATIO = 200
 """Unpacked bytes for each packed one; journals reach about 20."""
@@ -62,12 +62,12 @@ def _import(path: Path, stream: "_Bounded", runs_dir: Path) -> Restored:
         if target.exists():
             _refuse_unless_held(path, manifest, target)
             return Restored(manifest.run_id, is_new=False)
-        with staged(runs_dir) as folder:
+        with staged_run_dir(runs_dir) as folder:
             _check_room(path, manifest, folder)
             stream.allow(manifest)
             _unpack(path, tar, manifest, folder)
             _check_journal(path, manifest, folder)
-            if commit(folder, target):
+            if commit_run_dir(folder, target):
                 return Restored(manifest.run_id, is_new=True)
         _refuse_unless_held(path, manifest, target)
         return Restored(manifest.run_id, is_new=False)
@@ -123,7 +123,7 @@ def _write(path: Path, source: IO[bytes], entry: Entry, target: Path) -> None:
             file.write(chunk)
     if num_bytes != entry.num_bytes or digest.hexdigest() != entry.sha256:
         raise BundleError(path, f"{entry.name} is not what its manifest says (size or sha256): the bundle is damaged")
-    sync(target)
+    fsync_path(target)
 
 
 def _check_journal(path: Path, manifest: Manifest, folder: Path) -> None:

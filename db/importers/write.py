@@ -1,4 +1,4 @@
-"""One run directory for a foreign run: staged beside the others and renamed when it is whole."""
+"""Writes the run directory of an imported run: staged beside the others, renamed once complete."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 from db.importers.errors import ForeignFormatError
 from db.importers.run import ForeignRun
 from db.journal_schema import SCHEMA_VERSION
-from db.storage.atomic import commit, staged, sync
+from db.storage.durable import commit_run_dir, fsync_path, staged_run_dir
 from db.storage.run_files import journal_path
 
 
@@ -33,13 +33,13 @@ def write_run(run: ForeignRun, runs_dir: Path) -> Imported:
     if target.exists():
         return Imported(run.run_id, is_new=False)
     try:
-        with staged(runs_dir) as folder:
+        with staged_run_dir(runs_dir) as folder:
             _write_journal(run, folder)
             for name, file in run.files:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, folder / name)
-                sync(folder / name)
-            is_new = commit(folder, target)
+                fsync_path(folder / name)
+            is_new = commit_run_dir(folder, target)
     except OSError as error:
         raise ForeignFormatError(
             run.path, "", f"cannot be taken into {runs_dir} ({error.strerror or error})"
@@ -56,7 +56,7 @@ def _write_journal(run: ForeignRun, folder: Path) -> None:
             stream.write(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n")
         stream.flush()
         os.fsync(stream.fileno())
-    sync(journal.parent)
+    fsync_path(journal.parent)
 
 
 def _lines(run: ForeignRun) -> Iterator[tuple[str, float, dict[str, Any]]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from db.storage.atomic import sync
+from db.storage.durable import fsync_path
 from elasticqa.errors import CheckpointError
 
 MANIFEST = "manifest.json"
@@ -68,7 +68,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
         if file.name not in manifest.files:
             manifest.files.update(describe(path, glob.escape(file.name)))
     write_durably(path / MANIFEST, _text_of(manifest))
-    sync(path)
+    fsync_path(path)
 
 
 def amend_manifest(path: Path, progress: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ def amend_manifest(path: Path, progress: Mapping[str, Any]) -> None:
     partial = path / f".{MANIFEST}.partial"
     write_durably(partial, _text_of(replace(manifest, progress={**manifest.progress, **progress})))
     partial.rename(path / MANIFEST)
-    sync(path)
+    fsync_path(path)
 
 
 def _text_of(manifest: Manifest) -> str:

@@ -5,7 +5,7 @@ import logging
 import shutil
 from pathlib import Path
 
-from db.storage.atomic import sync
+from db.storage.durable import fsync_path
 from elasticqa.checkpoint.manifest import checkpoint_directories, directory_name, has_all_bytes, step_of, write_durably
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def note_best(directory: Path, step: int, f1: float) -> bool:
     try:
         write_durably(unfinished, json.dumps({"directory": path.name, "f1": f1}, allow_nan=False) + "\n")
         unfinished.rename(directory / BEST)
-        sync(directory)
+        fsync_path(directory)
     except OSError as error:
         logger.warning("checkpoint %s has the best F1 but cannot be noted as such: %s", path, error)
         return False
@@ -82,8 +82,8 @@ def set_aside(directory: Path, step: int) -> list[str]:
         shutil.rmtree(place / path.name, ignore_errors=True)
         path.rename(place / path.name)
     if newer:
-        sync(place)
-        sync(directory)
+        fsync_path(place)
+        fsync_path(directory)
     return [path.name for path in newer]
 
 
@@ -95,7 +95,7 @@ def put_in_place(temporary: Path, final: Path) -> None:
         temporary.rename(final)
     finally:
         put_back_replaced(final.parent)
-    sync(final.parent)
+    fsync_path(final.parent)
 
 
 def put_back_replaced(directory: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from db.journal_schema import Kind
-from db.storage.atomic import sync
+from db.storage.durable import fsync_path
 from elasticqa.errors import JournalError
 from elasticqa.run.line_writer import LineWriter
 
@@ -29,7 +29,7 @@ def claim_attempt(run_dir: Path) -> int:
         except FileExistsError:
             attempt += 1
         else:
-            sync(folder)
+            fsync_path(folder)
             return attempt
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from db.storage.atomic import sync
+from db.storage.durable import fsync_path
 from elasticqa.errors import JournalError
 
 # Acknowledged lines are at most this old, plus one fsync; the promise is a second.
@@ -37,7 +37,7 @@ class LineWriter:
         # One file per attempt and writer: O_EXCL turns a second writer into an error instead of mixed lines.
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._path = path
-        sync(path.parent)
+        fsync_path(path.parent)
         self._thread = threading.Thread(target=self._run, name=f"journal {path.name}", daemon=True)
         self._thread.start()
 

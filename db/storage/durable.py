@@ -1,4 +1,4 @@
-"""Run directories that come into being at once: written beside the others under a hidden name, then renamed."""
+"""Durable files: fsync of a path, and run directories that appear whole or not at all."""
 
 import os
 import shutil
@@ -9,8 +9,8 @@ from pathlib import Path
 
 
 @contextmanager
-def staged(runs_dir: Path) -> Iterator[Path]:
-    """Give a new folder in a runs directory that no reader takes for a run; it is gone afterwards unless renamed."""
+def staged_run_dir(runs_dir: Path) -> Iterator[Path]:
+    """Yield a new hidden folder in a runs directory; it is deleted on exit unless it was committed."""
     runs_dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".import-", dir=runs_dir))
     try:
@@ -20,21 +20,21 @@ def staged(runs_dir: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def commit(folder: Path, target: Path) -> bool:
-    """Rename a staged folder; return False where another process was first."""
-    sync(folder)
+def commit_run_dir(folder: Path, target: Path) -> bool:
+    """Rename a staged folder; return False if another process has made the target first."""
+    fsync_path(folder)
     try:
         folder.rename(target)
     except OSError:
         if target.is_dir():
             return False
         raise
-    sync(target.parent)
+    fsync_path(target.parent)
     return True
 
 
-def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable."""
+def fsync_path(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
