@@ -88,6 +88,15 @@ def all_reduce_mean(tensors: Sequence[Tensor]) -> dist.Work:
     return dist.group.WORLD.allreduce_coalesced(list(tensors), options)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the memory of a device ran out.
+
+    torch has a type for its own allocator only. The CUDA driver (while a graph is made), Triton and NCCL raise other
+    types, of which nothing but the message names the cause.
+    """
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+
+
 def use_elastic_agent(make_agent: Callable[..., LocalElasticAgent]) -> None:
     """Make torchrun create its elastic agent with ``make_agent``; it has no option for this."""
     launcher.LocalElasticAgent = make_agent  # type: ignore[assignment, attr-defined]

@@ -1,4 +1,4 @@
-"""Whether a micro-batch fits into the memory: found out so that all ranks learn of it, and none waits for another."""
+"""Recovery from running out of memory: all ranks learn that a micro-batch does not fit, and none is left waiting."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -7,28 +7,30 @@ import torch
 
 from elasticqa.data.sampler import MicroBatchShape
 from elasticqa.distributed.topology import Topology
+from elasticqa.distributed.torch_internals import is_out_of_memory
 from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 
 T = TypeVar("T")
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out: by the error itself, by the one that it followed, or by what the driver said.
+    """Whether an error, or one that led to it, is that memory ran out.
 
-    To unwind a capture that ran out of memory may fail as well, and to make its graph takes memory of the driver.
+    Unwinding a capture that ran out of memory may fail as well. The CUDA driver and Triton raise plain RuntimeErrors, so
+    for these only the message tells.
     """
     while error is not None:
-        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
+        if is_out_of_memory(error):
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
 class MemoryGuard:
-    """Tries what may not fit, on all ranks alike.
+    """Runs work that may not fit into memory, on all ranks alike.
 
-    A rank that runs out of memory in the middle of an exchange leaves the others waiting in it. So a micro-batch that
-    needs more than any before it is computed without exchange first; all ranks know which one that is.
+    A rank that runs out of memory during a collective leaves the others waiting in it. So a micro-batch that is larger
+    than any before runs without collectives first; every rank knows which micro-batch that is.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -36,18 +38,18 @@ class MemoryGuard:
         self._known = MicroBatchShape(0, 0, 0)
 
     def knows(self, shape: MicroBatchShape) -> bool:
-        """Whether as much has fitted before."""
+        """Whether a micro-batch at least as large has fitted before."""
         return self._known.covers(shape)
 
-    def attempt(self, work: Callable[[], T], shape: MicroBatchShape) -> T:
-        """Return what the work gives; every rank must call this.
+    def run(self, work: Callable[[], T], shape: MicroBatchShape) -> T:
+        """Return the result of work without collectives; every rank must call this.
 
         Args:
-            work: in which ranks exchange nothing.
+            work: to run.
             shape: of its largest micro-batch on any rank.
 
         Raises:
-            DoesNotFitError: on every rank, when one has run out of memory.
+            DoesNotFitError: on every rank, when one runs out of memory.
         """
         results: list[T] = []
         try:
@@ -55,7 +57,7 @@ class MemoryGuard:
         except RuntimeError as error:
             if not lacks_memory(error):
                 raise
-            # Freed below: as long as the error lives, so do the tensors of its frames.
+            # Leave the block first: the error keeps the tensors of its frames alive.
             is_short = True
         else:
             is_short = False
@@ -67,15 +69,15 @@ class MemoryGuard:
         self._known = self._known.union(shape)
         return results[0]
 
-    def attempt_exchanging(self, work: Callable[[], T], shape: MicroBatchShape) -> T:
-        """Return what the work gives, in which ranks wait for one another.
+    def run_reducing(self, work: Callable[[], T], shape: MicroBatchShape) -> T:
+        """Return the result of work with collectives.
 
         Args:
-            work: that cannot be tried without exchange, since weights are sharded, or need not, since it has fitted.
+            work: that has fitted before, or cannot run without collectives because weights are sharded.
             shape: of its largest micro-batch on any rank.
 
         Raises:
-            NoMemoryHereError: on a rank that has run out of memory, and only there.
+            NoMemoryHereError: on a rank that runs out of memory, and only there.
         """
         try:
             return work()
@@ -88,7 +90,7 @@ class MemoryGuard:
         return DoesNotFitError(shape.micro_batch_size, shape.num_tokens, self._topology.device)
 
     def _is_any(self, is_short: bool) -> bool:
-        """Whether it is so on any rank; ranks wait for one another here."""
+        """Whether it is true on any rank; a collective."""
         if not self._topology.is_distributed:
             return is_short
         count = torch.full((), float(is_short), device=self._topology.device)

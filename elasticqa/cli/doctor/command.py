@@ -4,7 +4,6 @@ import argparse
 import configparser
 import importlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import NoReturn
 
 from elasticqa.cli.doctor.checks import CHECKS, run_check
 from elasticqa.cli.doctor.finding import Finding, as_text, fail, tally
+from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import one_line
 
 JOB_OPTIONS = ("partition", "account", "qos", "constraint", "gres", "reservation")
@@ -25,7 +25,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {' '.join(message.split())}; --help lists the options\n")
 
 
-def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Print the findings of all checks; return 0, or 1 if one failed."""
     parser = _Parser(
         prog="elasticqa doctor",
