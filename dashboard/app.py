@@ -58,7 +58,9 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
             log_login_link(token)
         app.state.engine = create_engine_for(settings.database_url)
         migrate(app.state.engine)
-        ingest_new_lines = partial(ingest, app.state.engine, settings.runs_dir, is_own=settings.is_database_own)
+        ingest_new_lines = partial(
+            ingest, app.state.engine, settings.runs_dir, remove_deleted=settings.is_home_database
+        )
         with IngestThread(app.state.engine, ingest_new_lines, settings.ingest_interval_s):
             yield
         app.state.engine.dispose()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from db.storage.home import database_url, home_of, is_database_own, runs_dir_of
+from db.storage.home import database_url, home_of, is_home_database, runs_dir_of
 
 DEFAULT_INGEST_INTERVAL_S = 2.0
 
@@ -23,7 +23,7 @@ class Settings:
     home: Path
     """Holds the run directories and the file `dashboard-token`."""
     database_url: str
-    is_database_own: bool = False
+    is_home_database: bool = False
     """The database holds the runs of this home only."""
     is_auth_on: bool = True
     hosts: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Settings:
         return cls(
             home=home_of(environ),
             database_url=database_url(environ),
-            is_database_own=is_database_own(environ),
+            is_home_database=is_home_database(environ),
             is_auth_on=_switch(environ, "ELASTICQA_DASHBOARD_AUTH"),
             hosts=_names(environ.get("ELASTICQA_DASHBOARD_HOSTS", "")),
             ingest_interval_s=_seconds(environ, "ELASTICQA_DASHBOARD_INGEST_INTERVAL_S"),

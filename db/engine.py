@@ -68,7 +68,7 @@ def create_engine_for(url: str) -> Engine:
     return engine
 
 
-def writing(engine: Engine) -> Engine:
+def write_locked(engine: Engine) -> Engine:
     """Return the engine with transactions that hold SQLite's write lock from their start.
 
     A transaction that reads first and writes later fails at once when another one has written in between.
@@ -77,7 +77,7 @@ def writing(engine: Engine) -> Engine:
 
 
 def lock(connection: Connection, name: str) -> None:
-    """Wait until no other transaction holds `name`; a writing transaction of SQLite is alone anyway."""
+    """Wait until no other transaction holds `name`; a write_locked transaction of SQLite is alone anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
 
@@ -89,12 +89,12 @@ def migrate(engine: Engine) -> None:
         DatabaseVersionError: the database is newer than this release.
         DatabaseError: it cannot be reached or written.
     """
-    with usable(engine):
+    with database_errors(engine):
         _upgrade(engine)
 
 
 @contextmanager
-def usable(engine: Engine) -> Iterator[None]:
+def database_errors(engine: Engine) -> Iterator[None]:
     """Turn what a driver raises while the block runs into one line.
 
     Raises:
@@ -118,7 +118,7 @@ def _upgrade(engine: Engine) -> None:
     with engine.connect() as connection:
         if _revision(connection, known) == scripts.get_current_head():
             return
-    with writing(engine).begin() as connection:
+    with write_locked(engine).begin() as connection:
         lock(connection, "migrate")
         if _revision(connection, known) != scripts.get_current_head():
             config.attributes["connection"] = connection

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from dashboard.figures.style import axis, color_of, figure, plain, time_unit
 from dashboard.text import formats, labels
-from db.queries import Group, distinctions, statistics
+from db.queries import Group, distinguishing_settings, statistics
 
 _STRATEGY_COLORS = {"none": color_of(0), "ddp": color_of(2), "fsdp": color_of(1)}
 _OTHER_COLOR = color_of(3)
@@ -26,7 +26,7 @@ def throughput_figure(groups: Sequence[Group]) -> go.Figure:
 
 
 def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, name: Callable[[Group], str]) -> go.Figure:
-    settings = distinctions(groups, name)
+    settings = distinguishing_settings(groups, name)
     rows = axis(
         "",
         tickvals=list(range(len(groups))),

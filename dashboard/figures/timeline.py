@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from dashboard.figures.style import MUTED, axis, color_of, figure, plain, time_unit
 from dashboard.text import formats
-from db.queries import CheckpointRow, EvaluationRow, Stretch
+from db.queries import AttemptSpan, CheckpointRow, EvaluationRow
 
 _LOST = "#c9463d"
 # A checkpoint often follows an evaluation within a second, so the two kinds are drawn at different heights.
@@ -17,7 +17,7 @@ _END_COLORS = {"finished": color_of(2), "preempted": color_of(5), "running": col
 
 
 def timeline_figure(
-    stretches: Sequence[Stretch], checkpoints: Sequence[CheckpointRow], evaluations: Sequence[EvaluationRow]
+    stretches: Sequence[AttemptSpan], checkpoints: Sequence[CheckpointRow], evaluations: Sequence[EvaluationRow]
 ) -> go.Figure:
     """Return the world size over the time since the first start, with marks for events."""
     if not stretches:
@@ -51,7 +51,7 @@ def timeline_figure(
 class _Clock:
     """Time since the first start, in a unit that suits the whole span."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[AttemptSpan]) -> None:
         self._start = stretches[0].started_at
         self._end = max(stretch.ended_at for stretch in stretches)
         self._unit_s, self.unit = time_unit(self._end - self._start)
@@ -76,7 +76,7 @@ def _saved(row: CheckpointRow) -> str:
     return ", ".join(facts)
 
 
-def _world_size(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
+def _world_size(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
     times: list[float] = []
     sizes: list[int] = []
     for stretch in stretches:
@@ -96,7 +96,7 @@ def _world_size(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
     )
 
 
-def _lost(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
+def _lost(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
     times: list[float | None] = []
     sizes: list[int | None] = []
     texts: list[str | None] = []
@@ -137,7 +137,7 @@ def _marks(
     )
 
 
-def _ends(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
+def _ends(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
     return go.Scatter(
         name="end of an attempt",
         x=[clock.at(stretch.ended_at) for stretch in stretches],
@@ -156,7 +156,7 @@ def _ends(stretches: Sequence[Stretch], clock: _Clock) -> go.Scatter:
     )
 
 
-def _end(stretch: Stretch) -> str:
+def _end(stretch: AttemptSpan) -> str:
     lines = [f"attempt {stretch.attempt}: {plain(stretch.status)}"]
     if stretch.reason:
         lines.append(plain(stretch.reason))

@@ -29,7 +29,7 @@ class PredictionsQuery(BaseModel):
 
     evaluation: str = Field("", pattern=r"^(\d{1,9}-\d{1,9})?$")
     """Attempt, and line of its journal."""
-    answer_filter: queries.Verdict = Field("all", alias="filter")
+    answer_filter: queries.AnswerFilter = Field("all", alias="filter")
     text: str = Field("", max_length=200)
     page: int = Field(1, ge=1, le=1_000_000)
 

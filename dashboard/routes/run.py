@@ -11,7 +11,7 @@ from dashboard.rendering.responses import render
 from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
 from dashboard.text.config_groups import group_config
 from db import queries
-from db.ingest.step_summaries import MOST_STEPS
+from db.ingest.step_summaries import SUMMARY_STEPS
 
 MOST_ROWS = 100
 """The page shows so many of the newest attempts, checkpoints, events and evaluations; /api has all."""
@@ -71,7 +71,7 @@ def run(request: Request, session: SessionDep, now: NowDep, runs_dir: RunsDirDep
         "shares": queries.time_shares(session, run_id, attempts),
         "phases": _phases(attempts),
         "most_rows": MOST_ROWS,
-        "most_steps": MOST_STEPS,
+        "most_steps": SUMMARY_STEPS,
     }
     return render(request, "run.html", context)
 

@@ -17,7 +17,7 @@ from db.queries import (
     Group,
     ScalingLaw,
     compare_all,
-    distinctions,
+    distinguishing_settings,
     scaling_laws,
     speedup_groups,
     statistics,
@@ -71,7 +71,7 @@ def speedup(
     shown = shown_groups(groups, reference)
     filters = {name: value for name, value in (("recipe", recipe), ("study", study)) if value}
     context = {
-        "distinctions": distinctions(shown, labels.row),
+        "distinguishing_settings": distinguishing_settings(shown, labels.row),
         "sections": sections(compare_all(shown, reference, candidates=groups)),
         "num_left_out": len(groups) - len(shown),
         "recipe": recipe,

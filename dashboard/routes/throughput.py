@@ -13,12 +13,12 @@ from dashboard.figures.comparison import throughput_figure
 from dashboard.rendering.responses import figure_response, render
 from dashboard.routes.dependencies import GroupCacheDep, SessionDep
 from dashboard.text import labels
-from db.ingest.step_summaries import MOST_STEPS
+from db.ingest.step_summaries import SUMMARY_STEPS
 from db.queries import (
     Group,
     StepSpeed,
     Utilization,
-    distinctions,
+    distinguishing_settings,
     statistics,
     step_speeds_of,
     throughput_groups,
@@ -74,10 +74,10 @@ def throughput(
     speeds = step_speeds_of(session, [group.repeats[0].run_id for group in found.groups])
     context = {
         "rows": [throughput_row(group, speeds[group.repeats[0].run_id]) for group in found.groups],
-        "distinctions": distinctions(found.groups, labels.row),
+        "distinguishing_settings": distinguishing_settings(found.groups, labels.row),
         "found": found,
         "query": query,
-        "most_steps": MOST_STEPS,
+        "most_steps": SUMMARY_STEPS,
     }
     return render(request, "throughput.html", context)
 

@@ -1,20 +1,20 @@
 """Results of other programs, taken into the record as runs of provenance `imported`."""
 
-from db.importers.detect import Found, found_in
-from db.importers.errors import ForeignFormatError
+from db.importers.detect import FoundResults, find_results
+from db.importers.errors import ImportFormatError
 from db.importers.kineto import TraceFacts, trace_run
-from db.importers.readers import read_foreign
-from db.importers.run import ForeignRun
+from db.importers.readers import read_results
+from db.importers.run import ImportedRun
 from db.importers.write import Imported, write_run
 
 __all__ = [
-    "ForeignFormatError",
-    "ForeignRun",
-    "Found",
+    "ImportFormatError",
+    "ImportedRun",
+    "FoundResults",
     "Imported",
     "TraceFacts",
-    "found_in",
-    "read_foreign",
+    "find_results",
+    "read_results",
     "trace_run",
     "write_run",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from db.importers.errors import ForeignFormatError
+from db.importers.errors import ImportFormatError
 from db.importers.hf_trainer import RESULTS, STATE, state_file
 from db.importers.kineto import is_trace
 from db.importers.lightning import METRICS
@@ -22,7 +22,7 @@ KNOWN = (
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundResults:
     """A run in a format."""
 
     kind: Kind
@@ -30,48 +30,48 @@ class Found:
     """The file, or the folder for formats of several files."""
 
 
-def found_in(path: Path) -> list[Found]:
+def find_results(path: Path) -> list[FoundResults]:
     """Return what a file is, or the runs of a folder: its own, or else one for each folder in it.
 
     Raises:
-        ForeignFormatError: there is nothing that is known.
+        ImportFormatError: there is nothing that is known.
     """
     try:
         return _found_in(path)
     except OSError as error:
-        raise ForeignFormatError(path, "", f"cannot be read ({error.strerror or error})") from error
+        raise ImportFormatError(path, "", f"cannot be read ({error.strerror or error})") from error
 
 
-def _found_in(path: Path) -> list[Found]:
+def _found_in(path: Path) -> list[FoundResults]:
     if path.is_dir():
         found = list(_in_folder(path))
         if not found:
             folders = sorted(entry for entry in path.iterdir() if entry.is_dir())[:MOST_FOLDERS]
             found = [item for folder in folders for item in _in_folder(folder)]
         if not found:
-            raise ForeignFormatError(path, "", f"holds no result that is known: {KNOWN}")
+            raise ImportFormatError(path, "", f"holds no result that is known: {KNOWN}")
         return found
     if not path.exists():
-        raise ForeignFormatError(path, "", "is not there: give a file or a folder")
+        raise ImportFormatError(path, "", "is not there: give a file or a folder")
     if not path.is_file():
-        raise ForeignFormatError(path, "", "is neither a file nor a folder")
+        raise ImportFormatError(path, "", "is neither a file nor a folder")
     if path.stat().st_size == 0:
-        raise ForeignFormatError(path, "", "is empty")
-    return [Found(_kind_of(path), path)]
+        raise ImportFormatError(path, "", "is empty")
+    return [FoundResults(_kind_of(path), path)]
 
 
-def _in_folder(folder: Path) -> Iterator[Found]:
+def _in_folder(folder: Path) -> Iterator[FoundResults]:
     """Yield the run of a folder: the richest format that is there, since others tell of the same run."""
     if state_file(folder) or any((folder / name).is_file() for name in RESULTS):
-        yield Found("hf_trainer", folder)
+        yield FoundResults("hf_trainer", folder)
     elif (folder / METRICS).is_file():
-        yield Found("lightning", folder / METRICS)
+        yield FoundResults("lightning", folder / METRICS)
     elif any(is_event_file(entry) for entry in folder.iterdir()):
-        yield Found("tensorboard", folder)
+        yield FoundResults("tensorboard", folder)
     else:
         for entry in sorted(folder.iterdir()):
             if entry.is_file() and entry.name.endswith(_TRACE_ENDINGS) and is_trace(entry):
-                yield Found("kineto", entry)
+                yield FoundResults("kineto", entry)
 
 
 def _kind_of(path: Path) -> Kind:
@@ -85,4 +85,4 @@ def _kind_of(path: Path) -> Kind:
         return "hf_trainer"
     if path.name.endswith(_TRACE_ENDINGS):
         return "kineto" if is_trace(path) else "hf_trainer"
-    raise ForeignFormatError(path, "", f"is in no format that is known: {KNOWN}")
+    raise ImportFormatError(path, "", f"is in no format that is known: {KNOWN}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-class ForeignFormatError(ValueError):
+class ImportFormatError(ValueError):
     """A file cannot be taken; one line with the file, the place in it, and the rule that it breaks."""
 
     def __init__(self, path: Path, place: str, problem: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ForeignFormatError
+from db.importers.errors import ImportFormatError
 
 MOST_CHARACTERS = 2_000
 MOST_SETTINGS = 500
@@ -28,7 +28,7 @@ class Fields:
         """Return a finite number; None where it is absent, null, NaN or infinite.
 
         Raises:
-            ForeignFormatError: it is something else.
+            ImportFormatError: it is something else.
         """
         value = self.values.get(name)
         if value is None:
@@ -52,7 +52,7 @@ class Fields:
         """Return a count below 2^31 (a whole float is one), or None where it is absent or null.
 
         Raises:
-            ForeignFormatError: it is something else.
+            ImportFormatError: it is something else.
         """
         value = self.values.get(name)
         if value is None:
@@ -67,9 +67,9 @@ class Fields:
         value = self.values.get(name)
         return storable(value) if isinstance(value, str) and value else None
 
-    def error(self, problem: str) -> ForeignFormatError:
+    def error(self, problem: str) -> ImportFormatError:
         """Return an error that names this place."""
-        return ForeignFormatError(self.path, self.place, problem)
+        return ImportFormatError(self.path, self.place, problem)
 
 
 def storable(text: str) -> str:
@@ -95,7 +95,7 @@ def settings(path: Path, values: Mapping[Any, Any]) -> dict[str, Any]:
     Numbers that are not finite become None, other kinds of values their text.
 
     Raises:
-        ForeignFormatError: there are more than 500 or they are nested too deep.
+        ImportFormatError: there are more than 500 or they are nested too deep.
     """
     flat: dict[str, Any] = {}
     _flatten(path, values, "", flat)
@@ -104,13 +104,13 @@ def settings(path: Path, values: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _flatten(path: Path, values: Mapping[Any, Any], prefix: str, flat: dict[str, Any]) -> None:
     if prefix.count(".") > _DEEPEST_SETTING:
-        raise ForeignFormatError(path, prefix[:60], f"settings are nested deeper than {_DEEPEST_SETTING} levels")
+        raise ImportFormatError(path, prefix[:60], f"settings are nested deeper than {_DEEPEST_SETTING} levels")
     for key, value in values.items():
         name = storable(f"{prefix}{key}")
         if isinstance(value, Mapping):
             _flatten(path, value, f"{name}.", flat)
         elif len(flat) >= MOST_SETTINGS:
-            raise ForeignFormatError(path, name[:60], f"more than {MOST_SETTINGS} settings")
+            raise ImportFormatError(path, name[:60], f"more than {MOST_SETTINGS} settings")
         else:
             flat[name] = _plain(value)
 

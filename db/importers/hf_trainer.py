@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ForeignFormatError
+from db.importers.errors import ImportFormatError
 from db.importers.fields import Fields, shown
 from db.importers.json_file import members, small_object
-from db.importers.names import Meaning, meaning_of
-from db.importers.run import ForeignRun, Points
+from db.importers.metric_names import JournalField, journal_field_of
+from db.importers.run import ImportedRun, MetricPoints
 from db.importers.source import changed_at, digest_of, name_of
 
 FORMAT = "Hugging Face Trainer"
@@ -51,7 +51,7 @@ def state_file(folder: Path) -> Path | None:
     return max(found)[1] if found else None
 
 
-def read_hf_trainer(state_path: Path | None, folder: Path) -> ForeignRun:
+def read_hf_trainer(state_path: Path | None, folder: Path) -> ImportedRun:
     """Return the run of an output directory.
 
     Args:
@@ -59,12 +59,12 @@ def read_hf_trainer(state_path: Path | None, folder: Path) -> ForeignRun:
         folder: where the results and the model's `config.json` are looked for.
 
     Raises:
-        ForeignFormatError: a file is damaged.
+        ImportFormatError: a file is damaged.
     """
     results = [folder / name for name in RESULTS if (folder / name).is_file()]
     model = folder / "config.json"
     files = [file for file in (state_path, *results, model) if file is not None and file.is_file()]
-    points, state = Points(state_path or folder), _State()
+    points, state = MetricPoints(state_path or folder), _State()
     ended_at = max(changed_at(file) for file in files)
     if state_path is not None:
         _read_state(state_path, ended_at, points, state)
@@ -79,7 +79,7 @@ def read_hf_trainer(state_path: Path | None, folder: Path) -> ForeignRun:
             "data": state.figures,
         }
         lines.append(("event", ended_at, figures))
-    return ForeignRun(
+    return ImportedRun(
         format=FORMAT,
         path=state_path or folder,
         digest=digest_of(FORMAT, files),
@@ -93,7 +93,7 @@ def read_hf_trainer(state_path: Path | None, folder: Path) -> ForeignRun:
     )
 
 
-def _read_state(path: Path, t: float, points: Points, state: _State) -> None:
+def _read_state(path: Path, t: float, points: MetricPoints, state: _State) -> None:
     top: dict[str, Any] = {}
     num_entries = None
     for key, index, value in members(path, streamed=("log_history",)):
@@ -102,7 +102,7 @@ def _read_state(path: Path, t: float, points: Points, state: _State) -> None:
         else:
             num_entries = index + 1
             if not isinstance(value, Mapping):
-                raise ForeignFormatError(path, f"log_history entry {index}", f"{shown(value)} is not an object")
+                raise ImportFormatError(path, f"log_history entry {index}", f"{shown(value)} is not an object")
             _take_entry(Fields(path, f"log_history entry {index}", value), t, points, state)
     if num_entries is None and top.get("log_history") != []:
         _refuse_without_history(path, top)
@@ -114,25 +114,25 @@ def _read_state(path: Path, t: float, points: Points, state: _State) -> None:
 
 def _refuse_without_history(path: Path, top: Mapping[str, Any]) -> None:
     if "log_history" in top and top["log_history"] is not None:
-        raise ForeignFormatError(path, "log_history", f"{shown(top['log_history'])} is not an array")
+        raise ImportFormatError(path, "log_history", f"{shown(top['log_history'])} is not an array")
     if "global_step" not in top:
-        raise ForeignFormatError(
+        raise ImportFormatError(
             path, "", "has neither log_history nor traceEvents: it is no trainer state and no trace"
         )
 
 
-def _take_entry(fields: Fields, t: float, points: Points, state: _State) -> None:
+def _take_entry(fields: Fields, t: float, points: MetricPoints, state: _State) -> None:
     step = fields.count("step")
     if step is None:
         raise fields.error("has no step, which is a count")
     if "train_runtime" in fields.values:
         _take_training(fields, state)
         return
-    meanings = {key: meaning for key in fields.values if (meaning := meaning_of(key)) and key != "epoch"}
+    meanings = {key: meaning for key in fields.values if (meaning := journal_field_of(key)) and key != "epoch"}
     for key, meaning in meanings.items():
         points.add(meaning, step, t, fields.number(key) if meaning.split is None else fields.at_least_zero(key))
     if any(meaning.split is None for meaning in meanings.values()):
-        points.add(Meaning(None, "passes"), step, t, fields.at_least_zero("epoch"))
+        points.add(JournalField(None, "passes"), step, t, fields.at_least_zero("epoch"))
 
 
 def _take_training(fields: Fields, state: _State) -> None:
@@ -145,13 +145,13 @@ def _take_training(fields: Fields, state: _State) -> None:
             state.figures[name] = value
 
 
-def _take_summary(fields: Fields, t: float, points: Points, state: _State) -> None:
+def _take_summary(fields: Fields, t: float, points: MetricPoints, state: _State) -> None:
     """Take a results file: it names no step, so its evaluations count as of the last one."""
     if any(key.startswith("train_") for key in fields.values):
         _take_training(fields, state)
     step = points.last_step if state.global_step is None else state.global_step
     for key in fields.values:
-        meaning = meaning_of(key)
+        meaning = journal_field_of(key)
         if meaning is not None and meaning.split is not None:
             points.add(meaning, step, t, fields.at_least_zero(key))
 
@@ -173,7 +173,7 @@ def _config(state: _State) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _end(state: _State, points: Points) -> dict[str, Any]:
+def _end(state: _State, points: MetricPoints) -> dict[str, Any]:
     step = points.last_step if state.global_step is None else state.global_step
     is_whole = state.train_time_s is not None or state.max_steps is None or step >= state.max_steps
     reason = "train_runtime is the wall clock: loading and set-up are not in it"

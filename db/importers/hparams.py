@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ForeignFormatError
+from db.importers.errors import ImportFormatError
 from db.importers.fields import settings, shown
 
 MOST_BYTES = 2**18
@@ -19,12 +19,12 @@ def read_hparams(path: Path, t: float) -> tuple[dict[str, Any], tuple[_Event, ..
     Settings that name classes of a program cannot be taken: only that program could make them.
 
     Raises:
-        ForeignFormatError: the file is no YAML, no mapping, or larger than 256 KiB.
+        ImportFormatError: the file is no YAML, no mapping, or larger than 256 KiB.
     """
     if not path.is_file():
         return {}, ()
     if path.stat().st_size > MOST_BYTES:
-        raise ForeignFormatError(path, "", f"over {MOST_BYTES // 2**10} KiB, which is the most that is read")
+        raise ImportFormatError(path, "", f"over {MOST_BYTES // 2**10} KiB, which is the most that is read")
     if importlib.util.find_spec("yaml") is None:
         return {}, _skipped(path, t, "PyYAML is not installed")
     yaml = importlib.import_module("yaml")
@@ -35,7 +35,7 @@ def read_hparams(path: Path, t: float) -> tuple[dict[str, Any], tuple[_Event, ..
     if values is None:
         return {}, ()
     if not isinstance(values, Mapping):
-        raise ForeignFormatError(path, "", f"{shown(values)} is no mapping of names to values")
+        raise ImportFormatError(path, "", f"{shown(values)} is no mapping of names to values")
     return settings(path, values), ()
 
 
@@ -45,7 +45,7 @@ def _load(yaml: Any, path: Path) -> Any:
     except yaml.constructor.ConstructorError:
         raise
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ForeignFormatError(path, "", f"is no YAML that can be read ({type(error).__name__}: {error})") from error
+        raise ImportFormatError(path, "", f"is no YAML that can be read ({type(error).__name__}: {error})") from error
 
 
 def _skipped(path: Path, t: float, reason: str) -> tuple[_Event, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ForeignFormatError
+from db.importers.errors import ImportFormatError
 from db.storage.json_stream import JsonStream, JsonStreamError, open_json
 
 MAX_BYTES = 256 * 2**20
@@ -19,7 +19,7 @@ def members(path: Path, streamed: Collection[str] = ()) -> Iterator[tuple[str, i
     An array under a key of `streamed` comes entry by entry, as (key, index, entry).
 
     Raises:
-        ForeignFormatError: the file holds no such object, is damaged, or exceeds the limits.
+        ImportFormatError: the file holds no such object, is damaged, or exceeds the limits.
     """
     with open_json(path) as file:
         stream = JsonStream(file, max_value_chars=MAX_VALUE_CHARS, max_bytes=MAX_BYTES)
@@ -28,15 +28,15 @@ def members(path: Path, streamed: Collection[str] = ()) -> Iterator[tuple[str, i
                 yield key, index, value
             stream.expect_end()
         except JsonStreamError as error:
-            raise ForeignFormatError(path, f"character {error.position:,}", error.problem) from error
+            raise ImportFormatError(path, f"character {error.position:,}", error.problem) from error
 
 
 def small_object(path: Path) -> dict[str, Any]:
     """Return the object in a file of at most 1 MiB.
 
     Raises:
-        ForeignFormatError: as `members` does.
+        ImportFormatError: as `members` does.
     """
     if path.stat().st_size > MAX_VALUE_CHARS:
-        raise ForeignFormatError(path, "", f"{path.stat().st_size:,} bytes, at most 1 MiB is read of such a file")
+        raise ImportFormatError(path, "", f"{path.stat().st_size:,} bytes, at most 1 MiB is read of such a file")
     return {key: value for key, _, value in members(path)}

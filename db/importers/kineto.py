@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from db.importers.fields import storable
-from db.importers.run import ForeignRun
+from db.importers.run import ImportedRun
 from db.importers.source import changed_at, digest_of
 
 FORMAT = "Kineto trace"
@@ -34,7 +34,7 @@ def is_trace(path: Path) -> bool:
         return False
 
 
-def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> ForeignRun:
+def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> ImportedRun:
     """Return a run whose only fact is a profile; the trace goes along.
 
     Args:
@@ -46,7 +46,7 @@ def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> Fore
     target = f"traces/{'trace.json.gz' if path.suffix == '.gz' else 'trace.json'}"
     profile = {"step": None, "rank": facts.rank, "summary": dict(summary), "trace": target}
     device = {"device_type": "cuda", "device_name": facts.device_name} if facts.device_name else None
-    return ForeignRun(
+    return ImportedRun(
         format=FORMAT,
         path=path,
         digest=digest_of(FORMAT, [path]),

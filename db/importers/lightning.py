@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from db.importers.errors import ForeignFormatError
+from db.importers.errors import ImportFormatError
 from db.importers.fields import shown
 from db.importers.hparams import read_hparams
-from db.importers.names import meaning_of
-from db.importers.run import ForeignRun, Points
+from db.importers.metric_names import journal_field_of
+from db.importers.run import ImportedRun, MetricPoints
 from db.importers.source import changed_at, digest_of, name_of
 
 FORMAT = "Lightning"
@@ -23,20 +23,20 @@ MOST_BYTES = 256 * 2**20
 MOST_LINE_CHARACTERS = 2**16
 
 
-def read_lightning(path: Path) -> ForeignRun:
+def read_lightning(path: Path) -> ImportedRun:
     """Return the run of a `metrics.csv`.
 
     Raises:
-        ForeignFormatError: the file is damaged, has no figure that the record knows, or is over 256 MiB.
+        ImportFormatError: the file is damaged, has no figure that the record knows, or is over 256 MiB.
     """
     if path.stat().st_size > MOST_BYTES:
-        raise ForeignFormatError(path, "", f"over {MOST_BYTES // 2**20} MiB, which is the most that is read")
+        raise ImportFormatError(path, "", f"over {MOST_BYTES // 2**20} MiB, which is the most that is read")
     t = changed_at(path)
-    points = Points(path)
+    points = MetricPoints(path)
     _Metrics(path, t, points).read()
     hparams = path.with_name(HPARAMS)
     config, events = read_hparams(hparams, t)
-    return ForeignRun(
+    return ImportedRun(
         format=FORMAT,
         path=path,
         digest=digest_of(FORMAT, [file for file in (path, hparams) if file.is_file()]),
@@ -57,7 +57,7 @@ def read_lightning(path: Path) -> ForeignRun:
 class _Metrics:
     """Reads one file into points."""
 
-    def __init__(self, path: Path, t: float, points: Points) -> None:
+    def __init__(self, path: Path, t: float, points: MetricPoints) -> None:
         self._path = path
         self._t = t
         self._points = points
@@ -69,7 +69,7 @@ class _Metrics:
             with self._path.open(encoding="utf-8", newline="") as stream:
                 rows = csv.reader(self._lines(stream), strict=True)
                 header = next(rows, [])
-                meanings = [meaning_of(name) for name in header]
+                meanings = [journal_field_of(name) for name in header]
                 if "step" not in header or not any(meanings):
                     raise self._error("the first line names no column step and one of a loss, EM, F1 or learning rate")
                 step_column = header.index("step")
@@ -98,7 +98,7 @@ class _Metrics:
             raise self._error(f"step={shown(row[step_column])} is not a count")
         step = int(row[step_column]) + 1
         for name, text in zip(header, row, strict=True):
-            meaning = meaning_of(name) if text else None
+            meaning = journal_field_of(name) if text else None
             if meaning is not None:
                 self._points.add(meaning, step, self._t, self._number(name, text))
 
@@ -109,5 +109,5 @@ class _Metrics:
             raise self._error(f"{name}={shown(text)} is not a number") from None
         return value if math.isfinite(value) else None
 
-    def _error(self, problem: str) -> ForeignFormatError:
-        return ForeignFormatError(self._path, f"line {self._line}" if self._line else "", problem)
+    def _error(self, problem: str) -> ImportFormatError:
+        return ImportFormatError(self._path, f"line {self._line}" if self._line else "", problem)

@@ -1,26 +1,26 @@
 """The reader of each format that needs nothing but its files."""
 
-from db.importers.detect import Found
-from db.importers.errors import ForeignFormatError
+from db.importers.detect import FoundResults
+from db.importers.errors import ImportFormatError
 from db.importers.hf_trainer import RESULTS, read_hf_trainer, state_file
 from db.importers.lightning import read_lightning
-from db.importers.run import ForeignRun
+from db.importers.run import ImportedRun
 from db.importers.tensorboard import is_event_file, read_tensorboard
 
 
-def read_foreign(found: Found) -> ForeignRun:
+def read_results(found: FoundResults) -> ImportedRun:
     """Return the run that was found; a trace or a bundle is none of these.
 
     Raises:
-        ForeignFormatError: a file cannot be taken or read.
+        ImportFormatError: a file cannot be taken or read.
     """
     try:
         return _read(found)
     except OSError as error:
-        raise ForeignFormatError(found.path, "", f"cannot be read ({error.strerror or error})") from error
+        raise ImportFormatError(found.path, "", f"cannot be read ({error.strerror or error})") from error
 
 
-def _read(found: Found) -> ForeignRun:
+def _read(found: FoundResults) -> ImportedRun:
     path = found.path
     if found.kind == "lightning":
         return read_lightning(path)

@@ -6,8 +6,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
-from db.importers.errors import ForeignFormatError
-from db.importers.names import OF_EVALUATION, OF_STEP, Meaning
+from db.importers.errors import ImportFormatError
+from db.importers.metric_names import OF_EVALUATION, OF_STEP, JournalField
 
 KeyT = TypeVar("KeyT")
 
@@ -17,7 +17,7 @@ _MOST_NAMED_STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForeignRun:
+class ImportedRun:
     """All that a format says of a run; times are Unix seconds."""
 
     format: str
@@ -45,7 +45,7 @@ class ForeignRun:
         return f"imported-{self.digest[:16]}"
 
 
-class Points:
+class MetricPoints:
     """Figures by step and by evaluation, put together as a file names them one after the other."""
 
     def __init__(self, path: Path) -> None:
@@ -58,7 +58,7 @@ class Points:
         """The highest step that was named, 0 before any."""
         return max((*self._steps, *(step for _, step in self._evaluations)), default=0)
 
-    def add(self, meaning: Meaning, step: int, t: float, value: float | None) -> None:
+    def add(self, meaning: JournalField, step: int, t: float, value: float | None) -> None:
         """Take one figure of a step or an evaluation; of one named again the newest counts.
 
         An epoch that is negative or beyond counting is left out.
@@ -104,7 +104,7 @@ class Points:
         point = points.get(key)
         if point is None:
             if len(self._steps) + len(self._evaluations) >= MOST_POINTS:
-                raise ForeignFormatError(
+                raise ImportFormatError(
                     self._path, "", f"more than {MOST_POINTS:,} logged steps, which is the most that is kept"
                 )
             point = points[key] = {"t": t}

@@ -9,13 +9,13 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from db.importers.errors import ForeignFormatError
+from db.importers.errors import ImportFormatError
 from db.importers.hparams import read_hparams
 from db.importers.lightning import HPARAMS
-from db.importers.names import meaning_of
-from db.importers.run import ForeignRun, Points
+from db.importers.metric_names import journal_field_of
+from db.importers.run import ImportedRun, MetricPoints
 from db.importers.source import changed_at, digest_of, name_of
-from db.importers.wire import Value, fields, records
+from db.importers.tfrecord import Value, fields, records
 from db.journal_schema import is_time
 
 FORMAT = "TensorBoard"
@@ -30,31 +30,29 @@ def is_event_file(path: Path) -> bool:
     return "tfevents" in path.name and path.is_file()
 
 
-def read_tensorboard(files: Sequence[Path], folder: Path) -> ForeignRun:
+def read_tensorboard(files: Sequence[Path], folder: Path) -> ImportedRun:
     """Return the run of some event files, whose steps are put together.
 
     The times are those of the events: a run is known from its first event to its last.
 
     Raises:
-        ForeignFormatError: a file is damaged, none has a scalar that the record knows, or they are over 512 MiB.
+        ImportFormatError: a file is damaged, none has a scalar that the record knows, or they are over 512 MiB.
     """
     num_bytes = sum(file.stat().st_size for file in files)
     if num_bytes > MOST_BYTES:
-        raise ForeignFormatError(
-            folder, "", f"{num_bytes:,} bytes of events, at most {MOST_BYTES // 2**20} MiB is read"
-        )
-    points = Points(folder)
+        raise ImportFormatError(folder, "", f"{num_bytes:,} bytes of events, at most {MOST_BYTES // 2**20} MiB is read")
+    points = MetricPoints(folder)
     events = _Events(points)
     for file in files:
         events.read(file)
     if not events.times:
-        raise ForeignFormatError(files[0], "", "has no event: an empty file")
+        raise ImportFormatError(files[0], "", "has no event: an empty file")
     if not events.num_scalars:
-        raise ForeignFormatError(files[0], "", "has no scalar named as a loss, a learning rate, an EM or an F1")
+        raise ImportFormatError(files[0], "", "has no scalar named as a loss, a learning rate, an EM or an F1")
     started_at, ended_at = events.times
     config, skipped = read_hparams(folder / HPARAMS, ended_at)
     hparams = [folder / HPARAMS] if (folder / HPARAMS).is_file() else []
-    return ForeignRun(
+    return ImportedRun(
         format=FORMAT,
         path=folder,
         digest=digest_of(FORMAT, [*files, *hparams]),
@@ -76,7 +74,7 @@ def read_tensorboard(files: Sequence[Path], folder: Path) -> ForeignRun:
 class _Events:
     """Takes the scalars of event files into points."""
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, points: MetricPoints) -> None:
         self._points = points
         self.num_scalars = 0
         self.times: tuple[float, float] | None = None
@@ -88,9 +86,9 @@ class _Events:
             try:
                 self._take(data, changed)
             except (ValueError, struct.error) as error:
-                if isinstance(error, ForeignFormatError):
+                if isinstance(error, ImportFormatError):
                     raise
-                raise ForeignFormatError(path, f"byte {position:,}", f"is no event ({error})") from error
+                raise ImportFormatError(path, f"byte {position:,}", f"is no event ({error})") from error
 
     def _take(self, data: bytes, changed: float) -> None:
         event = dict(fields(data))
@@ -112,7 +110,7 @@ class _Events:
     def _take_value(self, data: bytes, step: int, t: float) -> None:
         value = dict(fields(data))
         tag = value.get(1)
-        meaning = meaning_of(tag.decode()) if isinstance(tag, bytes) else None
+        meaning = journal_field_of(tag.decode()) if isinstance(tag, bytes) else None
         if meaning is None or not (2 in value or 8 in value):
             return
         self.num_scalars += meaning.field not in ("epoch", "passes")

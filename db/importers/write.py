@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ForeignFormatError
-from db.importers.run import ForeignRun
+from db.importers.errors import ImportFormatError
+from db.importers.run import ImportedRun
 from db.journal_schema import SCHEMA_VERSION
 from db.storage.durable import commit_run_dir, fsync_path, staged_run_dir
 from db.storage.run_files import journal_path
@@ -23,11 +23,11 @@ class Imported:
     is_new: bool
 
 
-def write_run(run: ForeignRun, runs_dir: Path) -> Imported:
+def write_run(run: ImportedRun, runs_dir: Path) -> Imported:
     """Write the directory of a run; content that was imported before is left as it is.
 
     Raises:
-        ForeignFormatError: the directory cannot be written, or a file of the run went away.
+        ImportFormatError: the directory cannot be written, or a file of the run went away.
     """
     target = runs_dir / run.run_id
     if target.exists():
@@ -41,13 +41,11 @@ def write_run(run: ForeignRun, runs_dir: Path) -> Imported:
                 fsync_path(folder / name)
             is_new = commit_run_dir(folder, target)
     except OSError as error:
-        raise ForeignFormatError(
-            run.path, "", f"cannot be taken into {runs_dir} ({error.strerror or error})"
-        ) from error
+        raise ImportFormatError(run.path, "", f"cannot be taken into {runs_dir} ({error.strerror or error})") from error
     return Imported(run.run_id, is_new)
 
 
-def _write_journal(run: ForeignRun, folder: Path) -> None:
+def _write_journal(run: ImportedRun, folder: Path) -> None:
     journal = journal_path(folder, attempt=1)
     journal.parent.mkdir()
     with journal.open("w", encoding="utf-8") as stream:
@@ -59,7 +57,7 @@ def _write_journal(run: ForeignRun, folder: Path) -> None:
     fsync_path(journal.parent)
 
 
-def _lines(run: ForeignRun) -> Iterator[tuple[str, float, dict[str, Any]]]:
+def _lines(run: ImportedRun) -> Iterator[tuple[str, float, dict[str, Any]]]:
     yield (
         "attempt",
         run.started_at,

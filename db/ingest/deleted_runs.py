@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for, lock, migrate, usable, writing
+from db.engine import create_engine_for, database_errors, lock, migrate, write_locked
 from db.ingest.batch import forget
 from db.models import JournalFile
 from db.storage.home import RUN_ID_PATTERN, database_url, home_of, runs_dir_of
@@ -30,7 +30,7 @@ def forget_run(environ: Mapping[str, str], run_id: str) -> int:
     engine = create_engine_for(database_url(environ))
     try:
         migrate(engine)
-        with usable(engine), Session(writing(engine)) as session, session.begin():
+        with database_errors(engine), Session(write_locked(engine)) as session, session.begin():
             lock(session.connection(), "ingest")
             num_lines = session.scalar(select(func.sum(JournalFile.num_lines)).where(JournalFile.run_id == run_id))
             if num_lines is None:
@@ -43,7 +43,7 @@ def forget_run(environ: Mapping[str, str], run_id: str) -> int:
     return int(num_lines)
 
 
-def forget_gone(engine: Engine, roots: Collection[Path], unseen: Collection[str]) -> set[str]:
+def forget_deleted_runs(engine: Engine, roots: Collection[Path], unseen: Collection[str]) -> set[str]:
     """Forget the runs that a deleted file belonged to; return their ids.
 
     What is left of such a run is new to the next ingest. A file that merely cannot be looked at is not deleted.
@@ -56,7 +56,7 @@ def forget_gone(engine: Engine, roots: Collection[Path], unseen: Collection[str]
     gone = {path for path in unseen if all(_is_gone(root / path) for root in roots)}
     if not gone:
         return set()
-    with Session(writing(engine)) as session, session.begin():
+    with Session(write_locked(engine)) as session, session.begin():
         lock(session.connection(), "ingest")
         # Another process may have been first.
         run_ids = set(session.scalars(select(JournalFile.run_id).where(JournalFile.path.in_(gone))))

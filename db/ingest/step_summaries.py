@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from db.models import Attempt, Step
 
-MOST_STEPS = 1_000
+SUMMARY_STEPS = 1_000
 """Enough for a 95th percentile, and few enough to be read at every ingest."""
 
 
@@ -31,7 +31,7 @@ def summarise_steps(session: Session, attempt: Attempt) -> None:
             Step.step_time_s > 0,
         )
         .order_by(Step.step.desc())
-        .limit(MOST_STEPS)
+        .limit(SUMMARY_STEPS)
     )
     rows = session.execute(statement).all()
     if not rows:

@@ -10,12 +10,12 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from db.command_line import Parser
-from db.engine import DatabaseError, create_engine_for, lock, migrate, usable, writing
+from db.engine import DatabaseError, create_engine_for, database_errors, lock, migrate, write_locked
 from db.ingest.batch import apply, forget, unread
-from db.ingest.deleted_runs import ForgetError, forget_gone, forget_run
+from db.ingest.deleted_runs import ForgetError, forget_deleted_runs, forget_run
 from db.ingest.journal_files import Delta, Place, Problem, read_delta
 from db.models import JournalFile
-from db.storage.home import database_url, home_of, is_database_own, runs_dir_of
+from db.storage.home import database_url, home_of, is_home_database, runs_dir_of
 from db.storage.run_files import REPORTED_DIR, RunFile, run_files
 
 BATCH_BYTES = 8 * 2**20
@@ -31,12 +31,12 @@ class IngestReport:
     """Runs that grew."""
     num_lines: int
     """New lines, those with problems included."""
-    num_gone: int
+    num_deleted: int
     """Runs that were taken out because a file of theirs has been deleted; what is left of one is read anew."""
     problems: tuple[Problem, ...]
 
 
-def ingest(engine: Engine, runs_dir: Path, *, is_own: bool = False) -> IngestReport:
+def ingest(engine: Engine, runs_dir: Path, *, remove_deleted: bool = False) -> IngestReport:
     """Bring the database up to date with the journals of a runs directory and with the reported runs.
 
     What has not grown costs one look at its size. The schema must be there (`db.engine.migrate`).
@@ -44,13 +44,13 @@ def ingest(engine: Engine, runs_dir: Path, *, is_own: bool = False) -> IngestRep
     Args:
         engine: of the database.
         runs_dir: holds a directory a run.
-        is_own: the database holds runs of no other directory, so one whose files are deleted is taken out.
+        remove_deleted: the database holds runs of no other directory, so one whose files are deleted is taken out.
     """
     reader = _Reader(engine)
     roots = (REPORTED_DIR, runs_dir)
     unseen = reader.read(roots)
     # A directory that is not there at all is away rather than emptied.
-    gone = forget_gone(engine, roots, unseen) if is_own and runs_dir.is_dir() else set()
+    gone = forget_deleted_runs(engine, roots, unseen) if remove_deleted and runs_dir.is_dir() else set()
     if gone:
         reader.read(roots)
     return IngestReport(len(reader.grown), reader.num_lines, len(gone), tuple(reader.problems))
@@ -71,7 +71,7 @@ class _Reader:
         seen: set[str] = set()
         for root in roots:
             for batch in _batches(self._grown_files(root, known, seen), self.problems):
-                with Session(writing(self._engine)) as session, session.begin():
+                with Session(write_locked(self._engine)) as session, session.begin():
                     lock(session.connection(), "ingest")
                     deltas = unread(session, batch)
                     self.problems += apply(session, deltas)
@@ -103,7 +103,7 @@ def _known(engine: Engine) -> dict[str, Place]:
 
 
 def _forget_shrunk(engine: Engine, file: RunFile) -> None:
-    with Session(writing(engine)) as session, session.begin():
+    with Session(write_locked(engine)) as session, session.begin():
         lock(session.connection(), "ingest")
         place = session.get(JournalFile, file.path)
         # Another process may have done it since, and read the file anew as well.
@@ -132,7 +132,7 @@ def _batches(work: Iterable[tuple[RunFile, Place]], problems: list[Problem]) -> 
         yield batch
 
 
-def bring_up_to_date(environ: Mapping[str, str]) -> IngestReport:
+def update_database(environ: Mapping[str, str]) -> IngestReport:
     """Ingest into the database that the environment names, made and migrated where that is needed.
 
     Raises:
@@ -141,8 +141,8 @@ def bring_up_to_date(environ: Mapping[str, str]) -> IngestReport:
     engine = create_engine_for(database_url(environ))
     try:
         migrate(engine)
-        with usable(engine):
-            return ingest(engine, runs_dir_of(home_of(environ)), is_own=is_database_own(environ))
+        with database_errors(engine):
+            return ingest(engine, runs_dir_of(home_of(environ)), remove_deleted=is_home_database(environ))
     finally:
         engine.dispose()
 
@@ -168,12 +168,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for run_id in options.forget:
             sys.stdout.write(f"{run_id}: {forget_run(environ, run_id)} lines taken out\n")
-        report = bring_up_to_date(environ)
+        report = update_database(environ)
     except (DatabaseError, ForgetError) as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 2
     for problem in report.problems:
         sys.stderr.write(f"{problem}\n")
-    gone = f"; {report.num_gone} runs deleted" if report.num_gone else ""
+    gone = f"; {report.num_deleted} runs deleted" if report.num_deleted else ""
     sys.stdout.write(f"{report.num_lines} new lines of {report.num_runs} runs; {len(report.problems)} problems{gone}\n")
     return 0

@@ -5,8 +5,8 @@ in its journal file. Only ingest writes here.
 """
 
 from db.models.attempt import Attempt
+from db.models.attempt_rows import Checkpoint, Evaluation, Event, Profile, Step, SystemSample
 from db.models.base import Base
-from db.models.facts import Checkpoint, Evaluation, Event, Profile, Step, SystemSample
 from db.models.files import Annotation, JournalFile
 from db.models.run import Run
 

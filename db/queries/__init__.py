@@ -9,10 +9,10 @@ from db.queries.details import (
     has_system_samples,
     system_samples_of,
 )
-from db.queries.distinctions import distinctions
+from db.queries.distinguishing_settings import distinguishing_settings
 from db.queries.groups import Group, Repeat, Setting, groups_revision, speedup_groups, throughput_groups
 from db.queries.peaks import mfu, peak_flops_per_s
-from db.queries.predictions import PredictionPage, PredictionRow, Verdict, read_predictions
+from db.queries.predictions import AnswerFilter, PredictionPage, PredictionRow, read_predictions
 from db.queries.profile_summary import DeviceShares, ProfileSummary, TimePart, device_parts, device_shares, time_parts
 from db.queries.profiles import (
     ProfiledRun,
@@ -44,7 +44,7 @@ from db.queries.scaling import ScalingFit, ScalingLaw, scaling_laws
 from db.queries.speed import StepSpeed, step_speed_of, step_speeds_of
 from db.queries.steps import lineage_of, loss_series, redone_loss_series, steps_of, throughput_series
 from db.queries.time import time_shares
-from db.queries.timeline import Stretch, timeline_of
+from db.queries.timeline import AttemptSpan, timeline_of
 from db.queries.utilization import Utilization, utilization
 
 __all__ = [
@@ -78,13 +78,13 @@ __all__ = [
     "Setting",
     "StepRow",
     "StepSpeed",
-    "Stretch",
+    "AttemptSpan",
     "SystemRow",
     "ThroughputPoint",
     "TimePart",
     "TimeShare",
     "Utilization",
-    "Verdict",
+    "AnswerFilter",
     "attempts_of",
     "checkpoints_of",
     "compare",
@@ -92,7 +92,7 @@ __all__ = [
     "default_reference",
     "device_parts",
     "device_shares",
-    "distinctions",
+    "distinguishing_settings",
     "evaluations_of",
     "events_of",
     "file_in_run",

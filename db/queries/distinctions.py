@@ -7,7 +7,7 @@ from db.queries.comparison import setting_text
 from db.queries.groups import Group
 
 
-def distinctions(groups: Sequence[Group], name: Callable[[Group], Hashable]) -> dict[str, tuple[str, ...]]:
+def distinguishing_settings(groups: Sequence[Group], name: Callable[[Group], Hashable]) -> dict[str, tuple[str, ...]]:
     """Return, by the key of each group, the settings in which the groups of its name differ.
 
     Args:

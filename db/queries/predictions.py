@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn
 
-Verdict = Literal["all", "right", "wrong"]
+AnswerFilter = Literal["all", "right", "wrong"]
 LONGEST_LINE = 1 << 20
 """Bytes; the contexts of SQuAD have some thousands."""
 
@@ -46,7 +46,7 @@ class PredictionPage:
 
 
 def read_predictions(
-    path: Path, *, verdict: Verdict = "all", text: str = "", limit: int = 10, offset: int = 0
+    path: Path, *, verdict: AnswerFilter = "all", text: str = "", limit: int = 10, offset: int = 0
 ) -> PredictionPage:
     """Return one page of the questions that match; memory holds that page and one line.
 
@@ -140,7 +140,7 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON; write null")
 
 
-def _matches(row: PredictionRow, verdict: Verdict, wanted: str) -> bool:
+def _matches(row: PredictionRow, verdict: AnswerFilter, wanted: str) -> bool:
     if verdict != "all" and row.is_right != (verdict == "right"):
         return False
     if not wanted:

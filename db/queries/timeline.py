@@ -11,7 +11,7 @@ from db.queries.steps import lineage_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class AttemptSpan:
     """One attempt on the wall clock."""
 
     attempt: int
@@ -29,7 +29,7 @@ class Stretch:
     """Unix seconds of the last step that counts, or of the start where none does; None where nothing was lost."""
 
 
-def timeline_of(session: Session, run_id: str, attempts: list[AttemptRow], limit: int = 500) -> list[Stretch]:
+def timeline_of(session: Session, run_id: str, attempts: list[AttemptRow], limit: int = 500) -> list[AttemptSpan]:
     """Return the newest attempts whose world size is known, in the order of time."""
     lineage = {part.attempt: part for part in lineage_of(session, run_id)}
     stretches = []
@@ -42,7 +42,7 @@ def timeline_of(session: Session, run_id: str, attempts: list[AttemptRow], limit
             kept = (Step.run_id == run_id, Step.attempt == row.attempt, Step.step == part.kept_through)
             lost_since = session.scalar(select(Step.t).where(*kept)) or row.started_at
         stretches.append(
-            Stretch(
+            AttemptSpan(
                 attempt=row.attempt,
                 world_size=row.world_size,
                 started_at=row.started_at,

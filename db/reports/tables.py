@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from db.queries import Comparison, Group, RunRow, distinctions, statistics
+from db.queries import Comparison, Group, RunRow, distinguishing_settings, statistics
 from db.queries.statistics import LEAST_FOR_MEDIAN_INTERVAL
 from db.reports.cells import UNKNOWN, interval, moment, number, significant, text
 
@@ -98,7 +98,7 @@ def group_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
 def group_configurations(comparisons: Sequence[Comparison]) -> dict[str, str]:
     """Return what each group ran, in short, by its key; settings are added where it takes them to tell groups apart."""
     groups = [comparison.group for comparison in comparisons]
-    apart = distinctions(
+    apart = distinguishing_settings(
         groups,
         lambda group: (
             _configuration(group),

@@ -30,7 +30,7 @@ def home_of(environ: Mapping[str, str]) -> Path:
     return Path(platformdirs.user_data_dir("elasticqa", appauthor=False))
 
 
-def is_database_own(environ: Mapping[str, str]) -> bool:
+def is_home_database(environ: Mapping[str, str]) -> bool:
     """Tell whether the database holds the runs of this home alone: one that is named may be a whole team's."""
     return not environ.get("ELASTICQA_DB_URL")
 

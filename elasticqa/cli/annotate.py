@@ -7,7 +7,7 @@ from pathlib import Path
 
 from db.command_line import Parser
 from db.engine import DatabaseError
-from db.ingest.update import bring_up_to_date
+from db.ingest.update import update_database
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.annotations import annotate
@@ -30,7 +30,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
         runs = runs_dir(environ)
         run_id = find_run(options.run, runs)
         _write(runs / run_id, annotations)
-        bring_up_to_date(environ)
+        update_database(environ)
     except (ConfigError, DatabaseError) as error:
         return parser.refuse(error)
     sys.stdout.write(f"{run_id}: {', '.join(f'{kind} {value!r}' for kind, value in annotations)}\n")

@@ -7,7 +7,16 @@ from pathlib import Path
 from db.bundle import BundleError, import_bundle
 from db.command_line import Parser
 from db.engine import DatabaseError
-from db.importers import ForeignFormatError, ForeignRun, Found, TraceFacts, found_in, read_foreign, trace_run, write_run
+from db.importers import (
+    FoundResults,
+    ImportedRun,
+    ImportFormatError,
+    TraceFacts,
+    find_results,
+    read_results,
+    trace_run,
+    write_run,
+)
 from db.reports.cells import text
 from elasticqa.cli.record import update
 from elasticqa.config.environment import ENVIRONMENT
@@ -43,30 +52,30 @@ def _results(paths: Sequence[Path], runs: Path) -> Iterator[str | Exception]:
     """Yield a line, or the error, for each result; one that is damaged does not stop the others."""
     for path in paths:
         try:
-            found = found_in(path)
-        except ForeignFormatError as error:
+            found = find_results(path)
+        except ImportFormatError as error:
             yield error
             continue
         for item in found:
             try:
                 yield _import(item, runs)
-            except (ForeignFormatError, BundleError, TraceError) as error:
+            except (ImportFormatError, BundleError, TraceError) as error:
                 yield error
 
 
-def _import(found: Found, runs: Path) -> str:
+def _import(found: FoundResults, runs: Path) -> str:
     """Import one result and return a line about it."""
     if found.kind == "bundle":
         restored = import_bundle(found.path, runs)
         run_id, is_new = restored.run_id, restored.is_new
     else:
-        run = _trace(found.path) if found.kind == "kineto" else read_foreign(found)
+        run = _trace(found.path) if found.kind == "kineto" else read_results(found)
         imported = write_run(run, runs)
         run_id, is_new = imported.run_id, imported.is_new
     return f"{text(found.path)}: run {run_id} {'imported' if is_new else 'exists already'}"
 
 
-def _trace(path: Path) -> ForeignRun:
+def _trace(path: Path) -> ImportedRun:
     summary = summarize(path)
     return trace_run(path, summary.to_dict(), _facts(summary))
 

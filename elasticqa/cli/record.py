@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for, usable
-from db.ingest.update import bring_up_to_date
+from db.engine import create_engine_for, database_errors
+from db.ingest.update import update_database
 from db.reports.cells import text
 from db.storage.home import database_url
 
@@ -18,7 +18,7 @@ def update(environ: Mapping[str, str]) -> None:
     Raises:
         DatabaseError: the database cannot be used.
     """
-    report = bring_up_to_date(environ)
+    report = update_database(environ)
     if report.problems:
         first = text(report.problems[0])
         sys.stderr.write(f"{len(report.problems)} problems in journals, the first: {first}\n")
@@ -34,7 +34,7 @@ def updated_session(environ: Mapping[str, str]) -> Iterator[Session]:
     update(environ)
     engine = create_engine_for(database_url(environ))
     try:
-        with usable(engine), Session(engine) as session:
+        with database_errors(engine), Session(engine) as session:
             yield session
     finally:
         engine.dispose()

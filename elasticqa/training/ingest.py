@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from db.storage.home import is_database_own, is_home_shared
+from db.storage.home import is_home_database, is_home_shared
 from elasticqa.config.environment import ENVIRONMENT, without_torchelastic
 
 INGEST_TIMEOUT_S = 60.0
@@ -18,7 +18,7 @@ def ingest(timeout_s: float) -> str | None:
     Lines that are missed here are ingested later. On a compute node whose home is shared this does nothing: the
     database would be local to that node, where no dashboard reads it.
     """
-    if is_database_own(ENVIRONMENT) and is_home_shared(ENVIRONMENT):
+    if is_home_database(ENVIRONMENT) and is_home_shared(ENVIRONMENT):
         return None
     command = [sys.executable, "-m", "db.ingest"]
     try:

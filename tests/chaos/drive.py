@@ -1,4 +1,4 @@
-"""A schedule on a real job: events at their steps, and what a scheduler does about agents that end."""
+"""Runs a schedule on a real job: inflicts events at their steps, and restarts agents as a scheduler does."""
 
 import signal
 import time
@@ -6,26 +6,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from db.ingest.update import update_database
 from elasticqa.run.journal_reader import is_finished
 from tests.chaos.faults import Faults, NoWorkerError
-from tests.chaos.job import Job, kill
+from tests.chaos.job import ChaosJob, kill
 from tests.chaos.processes import Starter
 from tests.chaos.schedule import CHECKPOINT_EVERY, ENDS_ATTEMPT, EVALUATE_EVERY, Event, Schedule
-from tests.chaos.watch import Watch
 from tests.support.processes import until
 
 LIMIT_S = 240.0
-"""Between two steps towards the end of a run, the slowest machine included; more is a hang."""
+"""Between two steps of a run on the slowest machine; more is a hang."""
 _MAX_REQUEUES = 12
 
 
 @dataclass
 class Outcome:
-    """What a schedule came to.
+    """Result of a schedule.
 
     Attributes:
-        recovery_s: of each fault that ended an attempt, seconds until the next attempt's first step was said.
-        num_requeues: times that the whole job had to be started again.
+        recovery_s: each fault that ended an attempt, with the seconds until the first step of the next attempt.
+        num_requeues: how often the whole job had to be started again.
     """
 
     directory: Path
@@ -36,14 +36,14 @@ class Outcome:
     damaged: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is kept of it."""
+        """Return the fields for a benchmark's results."""
         fields = dict(vars(self))
         del fields["directory"]
         return fields
 
 
 def flags(model: Path, data: Path, schedule: Schedule) -> list[str]:
-    """Return the trainer's options: shares differ in size, the last batch is smaller, and dropout is on or 0."""
+    """Return the trainer's flags: ranks get shares of different sizes, and the last batch of an epoch is smaller."""
     return [
         "--recipe=demo", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
         "--global-batch-size=7", "--micro-batch-size=3", "--learning-rate=1e-3", "--log-every-s=0",
@@ -57,23 +57,25 @@ class Driver:
     """Runs one schedule to its end."""
 
     def __init__(self, starter: Starter, home: Path, schedule: Schedule, options: list[str]) -> None:
-        self.job = Job(starter, home, schedule.nnodes, options)
+        self.job = ChaosJob(starter, home, schedule.nnodes, options)
         self._schedule = schedule
         self._faults = Faults(self.job, home)
-        self._watch = Watch(home, self.job.directory)
+        self._home = home
+        self._seen: dict[Path, bytes] = {}
+        """Whole lines of the journals and fed-feature logs at the last look."""
         self.outcome = Outcome(self.job.directory)
-        self._awaited: tuple[str, int, float] | None = None
-        """Fault, attempt that it hit, and time: of a fault whose next attempt has not done a step yet."""
-        self._heard: tuple[int, int] = (0, 0)
-        self._heard_at = time.monotonic()
+        self._recovering: tuple[str, int, float] | None = None
+        """A fault that is not recovered yet: its kind, the attempt that it hit, and the time."""
+        self._progress: tuple[int, int] = (0, 0)
+        self._progress_at = time.monotonic()
         self._wanted_nodes = schedule.first_nodes
 
     def run(self) -> Outcome:
-        """Return what the schedule came to.
+        """Run the schedule and return its outcome.
 
         Raises:
-            StuckError: the run came to a halt.
-            AssertionError: a line that had been written is gone.
+            StuckError: the run hangs.
+            AssertionError: a line that had been written is missing.
         """
         began = time.monotonic()
         try:
@@ -85,53 +87,53 @@ class Driver:
                 self._wait()
         finally:
             self.job.kill_all()
-            self._faults.mend()
-        self._watch.look()
-        self._watch.ingest()
+            self._faults.restore_database()
+        self._check_lines()
+        self._ingest()
         self.outcome.wall_clock_s = time.monotonic() - began
         self.outcome.num_attempts = self.job.attempt
         self.outcome.damaged = self._faults.damaged
         return self.outcome
 
     def _has_hit(self, event: Event) -> bool:
-        """Do an event at its step; False when the run has ended before."""
+        """Inflict an event at its step; False if the run ends before."""
         while self._reach(event):
             try:
                 self._inflict(event)
-            except NoWorkerError:  # it has ended since; whether others are to be started is for the supervision
+            except NoWorkerError:  # it has ended meanwhile
                 self._wait()
             else:
                 return True
         return False
 
     def _reach(self, event: Event) -> bool:
-        """Wait for the step of an event; False when the run has ended before."""
+        """Wait for the step of an event; False if the run ends before."""
         while True:
             if self._supervise():
                 return False
             if event.at_step == 0 and any(self.job.workers(node) for node in self.job.live()):
                 return True
-            if event.at_step and self._awaited is None and self.job.step >= event.at_step:
+            if event.at_step and self._recovering is None and self.job.step >= event.at_step:
                 return True
             self._wait()
 
     def _inflict(self, event: Event) -> None:
-        self._watch.look()
+        self._check_lines()
         if not self._faults.is_database_away:
-            self._watch.ingest()
+            self._ingest()
         if is_finished(self.job.directory):
-            return  # while this process waited for a CPU
+            return  # meanwhile
         before, began = self.job.attempt, time.monotonic()
         self._faults.inflict(event)
         self._wanted_nodes = max(1, self._wanted_nodes + {"join": 1, "leave": -1}.get(event.kind, 0))
         if event.kind in ENDS_ATTEMPT:
-            # Of two faults at once the first one's recovery is measured.
-            kind, began = (self._awaited[0], self._awaited[2]) if self._awaited else (event.kind, began)
-            self._awaited = kind, before, began
+            # If two faults hit at once, the recovery from the first one is measured.
+            kind, began = (self._recovering[0], self._recovering[2]) if self._recovering else (event.kind, began)
+            self._recovering = kind, before, began
 
     def _supervise(self) -> bool:
-        """Do what a scheduler does; True when the run is finished and nothing runs."""
-        self.job.listen()
+        """Restart agents as a scheduler does; True when the run is finished and nothing runs."""
+        self.job.read_output()
         self._note_recovery()
         live = self.job.live()
         if self._faults.is_database_away and is_finished(self.job.directory):
@@ -141,7 +143,7 @@ class Driver:
                 return True
             self._requeue()
         elif not self._schedule.is_elastic and any(self.job.statuses()[-self._schedule.first_nodes :]):
-            # A job that needs all its nodes is stopped when one of them is gone.
+            # A job that needs all its nodes is stopped when one of them has ended.
             self._stop_the_rest()
         return False
 
@@ -155,19 +157,33 @@ class Driver:
         self.job.start_nodes(self._wanted_nodes)
 
     def _note_recovery(self) -> None:
-        if self._awaited is None:
+        if self._recovering is None:
             return
-        kind, before, began = self._awaited
+        kind, before, began = self._recovering
         seen = [at for attempt, at in self.job.first_step_at.items() if attempt > before]
         if seen:
             self.outcome.recovery_s.append((kind, min(seen) - began))
-            self._awaited = None
+            self._recovering = None
 
     def _wait(self) -> None:
         time.sleep(0.005)
-        heard = (self.job.attempt, self.job.step)
-        now = time.monotonic()
-        if heard != self._heard:
-            self._heard, self._heard_at = heard, now
-        elif now - self._heard_at > LIMIT_S:
+        progress, now = (self.job.attempt, self.job.step), time.monotonic()
+        if progress != self._progress:
+            self._progress, self._progress_at = progress, now
+        elif now - self._progress_at > LIMIT_S:
             raise AssertionError(f"no step for {LIMIT_S:g} s after step {self.job.step}\n{self.job.output()}")
+
+    def _check_lines(self) -> None:
+        """Check that no line of a journal or of a fed-feature log has gone since the last call."""
+        directory = self.job.directory
+        for path in [*directory.glob("journal/*.jsonl"), *directory.glob("fed/*.jsonl")]:
+            content = path.read_bytes()
+            whole = content[: content.rfind(b"\n") + 1]
+            assert whole.startswith(self._seen.get(path, b"")), f"{path} has lost lines"
+            self._seen[path] = whole
+        missing = [path.name for path in self._seen if not path.exists()]
+        assert not missing, f"{missing} have been removed"
+
+    def _ingest(self) -> None:
+        """Ingest the unfinished run, as the dashboard does."""
+        update_database({"ELASTICQA_HOME": str(self._home)})

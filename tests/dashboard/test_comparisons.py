@@ -76,7 +76,7 @@ def test_rows_that_differ_in_one_setting_show_it(tmp_path: Path) -> None:
         (chart,) = re.findall(r'data-figure="([^"]+)"', page)
         labels = client.get(chart.replace("&amp;", "&")).json()["layout"]["yaxis"]["ticktext"]
     rows = page[page.index("<tbody>") : page.index("</tbody>")]
-    assert re.findall(r'distinctions">(.*?)</span>', rows).count("max_<wbr>steps 7") == 1
+    assert re.findall(r'distinguishing_settings">(.*?)</span>', rows).count("max_<wbr>steps 7") == 1
     assert "max_<wbr>steps 7" in rates
     assert labels[:2] == ["single process, 1 GPU<br>max_steps 10", "single process, 1 GPU<br>max_steps 7"]
     assert rows.count("compare with this") == len(labels)

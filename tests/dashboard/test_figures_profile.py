@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from dashboard.figures.profile import parts_figure
 from dashboard.figures.timeline import timeline_figure
-from db.queries import CheckpointRow, EvaluationRow, Stretch, TimePart
+from db.queries import AttemptSpan, CheckpointRow, EvaluationRow, TimePart
 
 GPU = (TimePart("compute", 0.75), TimePart("idle, other", 0.25))
 CPU = (TimePart("host in operators", 0.5), TimePart("host outside operators", 0.5))
 
 
-def stretch(attempt: int, start: float, end: float, **changes: object) -> Stretch:
+def stretch(attempt: int, start: float, end: float, **changes: object) -> AttemptSpan:
     fields = {
         "attempt": attempt,
         "world_size": 4,
@@ -23,7 +23,7 @@ def stretch(attempt: int, start: float, end: float, **changes: object) -> Stretc
         "num_redone": 0,
         "lost_since": None,
     }
-    return Stretch(**{**fields, **changes})  # type: ignore[arg-type]  # the fields of the test are of any type
+    return AttemptSpan(**{**fields, **changes})  # type: ignore[arg-type]  # the fields of the test are of any type
 
 
 def checkpoint(attempt: int, t: float) -> CheckpointRow:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from db.engine import DatabaseError, DatabaseVersionError, create_engine_for, lock, migrate, writing
+from db.engine import DatabaseError, DatabaseVersionError, create_engine_for, lock, migrate, write_locked
 from db.models import Base
 from tests.support.rows import migrate_at_once
 
@@ -46,7 +46,7 @@ def test_foreign_keys_are_enforced(bare: Engine) -> None:
 def test_writing_transaction_keeps_other_writers_out_and_readers_in(bare: Engine) -> None:
     with bare.begin() as connection:
         connection.execute(text("CREATE TABLE a (id INTEGER)"))
-    with writing(bare).begin() as first:
+    with write_locked(bare).begin() as first:
         lock(first, "any")
         with bare.connect() as reader:
             assert reader.execute(text("SELECT count(*) FROM a")).scalar_one() == 0
@@ -67,7 +67,7 @@ def test_writers_wait_for_one_another(bare: Engine) -> None:
     def add() -> None:
         start.wait()
         for _ in range(25):
-            with writing(bare).begin() as connection:
+            with write_locked(bare).begin() as connection:
                 count = connection.execute(text("SELECT count(*) FROM a")).scalar_one()
                 connection.execute(text("INSERT INTO a VALUES (:id)"), {"id": count})
 

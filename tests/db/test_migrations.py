@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, inspect, select, text
 
-from db.engine import MIGRATIONS, create_engine_for, migrate, writing
+from db.engine import MIGRATIONS, create_engine_for, migrate, write_locked
 from db.ingest.update import ingest
 from db.models import Attempt, Base
 from tests.support.journals import write_run
@@ -59,7 +59,7 @@ def alembic(engine: Engine, move: Callable[[Config, str], None], revision: str) 
     """Upgrade or downgrade a database."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    with writing(engine).begin() as connection:
+    with write_locked(engine).begin() as connection:
         config.attributes["connection"] = connection
         move(config, revision)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from db.importers import ForeignRun
+from db.importers import ImportedRun
 
 ENDED_AT = 1_795_000_000.0
 
@@ -94,7 +94,7 @@ def lightning_folder(folder: Path, metrics: str = METRICS, hparams: str | None =
     return path
 
 
-def lines_of(run: ForeignRun, kind: str) -> list[dict[str, Any]]:
+def lines_of(run: ImportedRun, kind: str) -> list[dict[str, Any]]:
     """Return the fields of the lines of one kind."""
     return [fields for found, _, fields in run.facts if found == kind]
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from db.importers import ForeignFormatError, found_in, read_foreign
+from db.importers import ImportFormatError, find_results, read_results
 from tests.support.foreign_results import ENDED_AT, HISTORY, TRAINING, hf_folder, known, lines_of, state, write_json
 
 
 def _read(path: Path) -> Any:
-    (found,) = found_in(path)
-    return read_foreign(found)
+    (found,) = find_results(path)
+    return read_results(found)
 
 
 def test_folder_gives_steps_evaluations_and_end_as_the_files_say(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_model_file_of_training_arguments_is_never_opened(tmp_path: Path) -> Non
 )
 def test_wrong_types_are_named_with_their_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = write_json(tmp_path / "trainer_state.json", state(**changes))
-    with pytest.raises(ForeignFormatError) as caught:
+    with pytest.raises(ImportFormatError) as caught:
         _read(path)
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
@@ -152,11 +152,11 @@ def test_every_truncation_of_a_state_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     for length in range(1, len(whole) - 1, 7):
         path.write_text(whole[:length])
-        with pytest.raises(ForeignFormatError, match=r"trainer_state\.json: character"):
+        with pytest.raises(ImportFormatError, match=r"trainer_state\.json: character"):
             _read(path)
 
 
 def test_json_of_something_else_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "package.json", {"name": "x", "version": 1})
-    with pytest.raises(ForeignFormatError, match="no trainer state and no trace"):
+    with pytest.raises(ImportFormatError, match="no trainer state and no trace"):
         _read(path)

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.engine import create_engine_for
-from db.ingest.update import bring_up_to_date
+from db.ingest.update import update_database
 from db.models import Attempt, Evaluation, Profile, Run, Step
 from elasticqa.cli.import_ import main
 from tests.support.foreign_results import (
@@ -62,7 +62,7 @@ def test_ingest_finds_nothing_wrong_with_any_format(tmp_path: Path, environ: dic
     assert main([str(source) for source in sources], environ) == 0
     assert len(_runs(environ)) == 3
     Path(tmp_path / "record.db").unlink()
-    assert bring_up_to_date(environ).problems == ()
+    assert update_database(environ).problems == ()
 
 
 def test_second_import_changes_nothing(
@@ -164,7 +164,7 @@ def test_hostile_names_and_texts_are_stored_as_text(tmp_path: Path, environ: dic
     assert setup["model"]["name"].startswith("a\ufffdb\ufffdx")
     assert len(setup["model"]["name"]) == 2_000
     Path(tmp_path / "record.db").unlink()
-    assert bring_up_to_date(environ).problems == ()
+    assert update_database(environ).problems == ()
 
 
 def test_home_that_cannot_be_written_says_one_line(

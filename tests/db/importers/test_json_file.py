@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.importers import ForeignFormatError
+from db.importers import ImportFormatError
 from db.importers.json_file import MAX_VALUE_CHARS, members, small_object
 
 JSON = st.recursive(
@@ -69,7 +69,7 @@ def test_gzip_is_read_whatever_its_name(path: Path) -> None:
 )
 def test_damage_is_named_in_one_line(path: Path, content: bytes, message: str) -> None:
     path.write_bytes(content)
-    with pytest.raises(ForeignFormatError) as caught:
+    with pytest.raises(ImportFormatError) as caught:
         list(members(path))
     assert message in str(caught.value)
     assert str(caught.value).count("\n") == 0
@@ -81,11 +81,11 @@ def test_bomb_is_stopped_at_the_limit(path: Path) -> None:
     with gzip.open(path, "wb", compresslevel=1) as stream:
         for _ in range(300):
             stream.write(b" " * 2**20)
-    with pytest.raises(ForeignFormatError, match="more than 256 MiB"):
+    with pytest.raises(ImportFormatError, match="more than 256 MiB"):
         list(members(path))
 
 
 def test_large_results_file_is_refused_unread(path: Path) -> None:
     path.write_text(" " * (MAX_VALUE_CHARS + 1))
-    with pytest.raises(ForeignFormatError, match="at most 1 MiB"):
+    with pytest.raises(ImportFormatError, match="at most 1 MiB"):
         small_object(path)

@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from db.importers import ForeignFormatError, ForeignRun, found_in, read_foreign
+from db.importers import ImportedRun, ImportFormatError, find_results, read_results
 from db.importers.lightning import MOST_BYTES
 from tests.support.foreign_results import ENDED_AT, METRICS, known, lightning_folder, lines_of
 
 
-def _read(path: Path) -> ForeignRun:
-    (found,) = found_in(path)
-    return read_foreign(found)
+def _read(path: Path) -> ImportedRun:
+    (found,) = find_results(path)
+    return read_results(found)
 
 
 def test_rows_are_put_together_by_step_counted_from_one(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_file_without_hparams_is_enough(tmp_path: Path) -> None:
 def test_folder_of_versions_gives_one_run_each(tmp_path: Path) -> None:
     for number in range(3):
         lightning_folder(tmp_path / f"version_{number}", METRICS + f"1,,2{number},,0.1,,\n")
-    assert len({read_foreign(found).run_id for found in found_in(tmp_path)}) == 3
+    assert len({read_results(found).run_id for found in find_results(tmp_path)}) == 3
 
 
 def test_nan_of_a_loss_is_empty_and_said(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_settings_that_name_code_are_left_out_and_not_run(tmp_path: Path) -> Non
 )
 def test_damaged_settings_are_refused(tmp_path: Path, hparams: str, message: str) -> None:
     path = lightning_folder(tmp_path, hparams=hparams)
-    with pytest.raises(ForeignFormatError, match=message) as caught:
+    with pytest.raises(ImportFormatError, match=message) as caught:
         _read(path)
     assert "hparams.yaml" in str(caught.value)
 
@@ -109,7 +109,7 @@ def test_damaged_settings_are_refused(tmp_path: Path, hparams: str, message: str
 )
 def test_damaged_metrics_are_refused_with_their_line(tmp_path: Path, metrics: str, message: str) -> None:
     path = lightning_folder(tmp_path, metrics)
-    with pytest.raises(ForeignFormatError, match=message) as caught:
+    with pytest.raises(ImportFormatError, match=message) as caught:
         _read(path)
     assert str(caught.value).startswith(str(path))
 
@@ -117,7 +117,7 @@ def test_damaged_metrics_are_refused_with_their_line(tmp_path: Path, metrics: st
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = lightning_folder(tmp_path)
     path.write_bytes(b"step,train_loss\n0,\xff\xfe\n")
-    with pytest.raises(ForeignFormatError, match="not UTF-8"):
+    with pytest.raises(ImportFormatError, match="not UTF-8"):
         _read(path)
 
 
@@ -125,5 +125,5 @@ def test_file_over_the_limit_is_refused_unread(tmp_path: Path) -> None:
     path = lightning_folder(tmp_path)
     with path.open("r+b") as stream:
         stream.truncate(MOST_BYTES + 1)
-    with pytest.raises(ForeignFormatError, match="over 256 MiB"):
+    with pytest.raises(ImportFormatError, match="over 256 MiB"):
         _read(path)

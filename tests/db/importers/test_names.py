@@ -1,32 +1,32 @@
 import pytest
 
-from db.importers.names import Meaning, meaning_of
+from db.importers.metric_names import JournalField, journal_field_of
 
 
 @pytest.mark.parametrize(
     ("name", "meaning"),
     [
-        ("loss", Meaning(None, "loss")),
-        ("Train/Loss", Meaning(None, "loss")),
-        ("training_loss", Meaning(None, "loss")),
-        ("train_loss_step", Meaning(None, "loss")),
-        ("train/grad_norm", Meaning(None, "grad_norm")),
-        ("lr", Meaning(None, "learning_rate")),
-        ("lr-AdamW", Meaning(None, "learning_rate")),
-        ("lr-AdamW/pg1", Meaning(None, "learning_rate")),
-        ("train/step_time", Meaning(None, "step_time_s")),
-        ("train/epoch", Meaning(None, "passes")),
-        ("epoch", Meaning(None, "epoch")),
-        ("val_loss", Meaning("eval", "loss")),
-        ("valid/exact_match", Meaning("eval", "em")),
-        ("eval_f1", Meaning("eval", "f1")),
-        ("eval_squad_dev_f1", Meaning("squad_dev", "f1")),
-        ("predict_f1", Meaning("test", "f1")),
-        ("eval_samples", Meaning("eval", "num_features")),
+        ("loss", JournalField(None, "loss")),
+        ("Train/Loss", JournalField(None, "loss")),
+        ("training_loss", JournalField(None, "loss")),
+        ("train_loss_step", JournalField(None, "loss")),
+        ("train/grad_norm", JournalField(None, "grad_norm")),
+        ("lr", JournalField(None, "learning_rate")),
+        ("lr-AdamW", JournalField(None, "learning_rate")),
+        ("lr-AdamW/pg1", JournalField(None, "learning_rate")),
+        ("train/step_time", JournalField(None, "step_time_s")),
+        ("train/epoch", JournalField(None, "passes")),
+        ("epoch", JournalField(None, "epoch")),
+        ("val_loss", JournalField("eval", "loss")),
+        ("valid/exact_match", JournalField("eval", "em")),
+        ("eval_f1", JournalField("eval", "f1")),
+        ("eval_squad_dev_f1", JournalField("squad_dev", "f1")),
+        ("predict_f1", JournalField("test", "f1")),
+        ("eval_samples", JournalField("eval", "num_features")),
     ],
 )
-def test_known_names_have_their_meaning(name: str, meaning: Meaning) -> None:
-    assert meaning_of(name) == meaning
+def test_known_names_have_their_meaning(name: str, meaning: JournalField) -> None:
+    assert journal_field_of(name) == meaning
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_known_names_have_their_meaning(name: str, meaning: Meaning) -> None:
     ],
 )
 def test_other_names_have_none(name: str) -> None:
-    assert meaning_of(name) is None
+    assert journal_field_of(name) is None

@@ -9,16 +9,16 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 from torch.utils.tensorboard import SummaryWriter
 
-from db.importers import ForeignFormatError, ForeignRun, found_in, read_foreign
-from db.importers.wire import masked_crc32c, records
+from db.importers import ImportedRun, ImportFormatError, find_results, read_results
+from db.importers.tfrecord import masked_crc32c, records
 from tests.support.foreign_results import known, lines_of
 
 START = 1_795_000_000.0
 
 
-def _read(path: Path) -> ForeignRun:
-    (found,) = found_in(path)
-    return read_foreign(found)
+def _read(path: Path) -> ImportedRun:
+    (found,) = find_results(path)
+    return read_results(found)
 
 
 def _written(folder: Path) -> Path:
@@ -120,7 +120,7 @@ def test_every_truncation_is_refused_or_ends_between_records(tmp_path: Path) -> 
     for length in range(1, len(whole), 11):
         path.write_bytes(whole[:length])
         if length not in ends:
-            with pytest.raises(ForeignFormatError, match="the file is cut off"):
+            with pytest.raises(ImportFormatError, match="the file is cut off"):
                 _read(path)
 
 
@@ -132,7 +132,7 @@ def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.changed"
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(ForeignFormatError, match="checksum"):
+        with pytest.raises(ImportFormatError, match="checksum"):
             _read(path)
 
 
@@ -150,7 +150,7 @@ def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
 )
 def test_record_that_is_no_event_is_refused_with_its_position(tmp_path: Path, message: bytes, problem: str) -> None:
     path = _raw(tmp_path / "events.out.tfevents.0", b"", message)
-    with pytest.raises(ForeignFormatError) as caught:
+    with pytest.raises(ImportFormatError) as caught:
         _read(path)
     assert problem in str(caught.value)
     assert "byte 16" in str(caught.value)
@@ -160,7 +160,7 @@ def test_record_of_any_claimed_size_is_not_taken_into_memory(tmp_path: Path) -> 
     length = struct.pack("<Q", 2**40)
     path = tmp_path / "events.out.tfevents.0"
     path.write_bytes(length + struct.pack("<I", masked_crc32c(length)))
-    with pytest.raises(ForeignFormatError, match="at most 64 MiB"):
+    with pytest.raises(ImportFormatError, match="at most 64 MiB"):
         _read(path)
 
 
@@ -170,12 +170,12 @@ def test_record_of_any_claimed_size_is_not_taken_into_memory(tmp_path: Path) -> 
 def test_file_that_is_something_else_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     path = tmp_path / "events.out.tfevents.0"
     path.write_bytes(content)
-    with pytest.raises(ForeignFormatError, match=problem):
+    with pytest.raises(ImportFormatError, match=problem):
         _read(path)
 
 
 def test_events_without_a_known_scalar_are_refused(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path)) as writer:
         writer.add_scalar("accuracy", 1.0, 1)
-    with pytest.raises(ForeignFormatError, match="no scalar named as a loss"):
+    with pytest.raises(ImportFormatError, match="no scalar named as a loss"):
         _read(tmp_path)

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from db.ingest.deleted_runs import forget_gone
+from db.ingest.deleted_runs import forget_deleted_runs
 from db.ingest.update import ingest, main
 from db.models import Run
-from db.storage.home import is_database_own
+from db.storage.home import is_home_database
 from tests.support.journals import attempt_line, journal_path, numbered, write_run
 from tests.support.rows import every_row, of_runs, rebuilt, the_run
 
@@ -23,13 +23,13 @@ def own_runs(engine: Engine) -> set[str]:
 def test_deleted_run_leaves_a_database_of_its_home_alone(engine: Engine, runs: Path, tmp_path: Path) -> None:
     for name in ("a", "a_b", "c"):
         write_run(runs, name)
-    ingest(engine, runs, is_own=True)
+    ingest(engine, runs, remove_deleted=True)
     shutil.rmtree(runs / "a")
-    report = ingest(engine, runs, is_own=True)
-    assert (report.num_gone, report.problems) == (1, ())
+    report = ingest(engine, runs, remove_deleted=True)
+    assert (report.num_deleted, report.problems) == (1, ())
     assert own_runs(engine) == {"a_b", "c"}
     assert every_row(engine) == rebuilt(runs, tmp_path)
-    assert ingest(engine, runs, is_own=True).num_gone == 0
+    assert ingest(engine, runs, remove_deleted=True).num_deleted == 0
 
 
 def test_deleted_run_stays_where_other_homes_share_the_database(engine: Engine, runs: Path, tmp_path: Path) -> None:
@@ -38,26 +38,26 @@ def test_deleted_run_stays_where_other_homes_share_the_database(engine: Engine, 
     ingest(engine, runs)
     ingest(engine, tmp_path / "elsewhere" / "runs")
     shutil.rmtree(runs / "a")
-    assert ingest(engine, runs).num_gone == 0
+    assert ingest(engine, runs).num_deleted == 0
     assert own_runs(engine) == {"a", "b"}
 
 
 def test_runs_directory_that_is_away_takes_no_run_along(engine: Engine, runs: Path) -> None:
     write_run(runs, "a")
-    ingest(engine, runs, is_own=True)
+    ingest(engine, runs, remove_deleted=True)
     runs.rename(runs.with_name("away"))
-    assert ingest(engine, runs, is_own=True).num_gone == 0
+    assert ingest(engine, runs, remove_deleted=True).num_deleted == 0
     assert own_runs(engine) == {"a"}
 
 
 def test_run_that_lost_one_attempt_is_read_anew(engine: Engine, runs: Path, tmp_path: Path) -> None:
     write_run(runs, "a")
     journal_path(runs, "a", 2).write_bytes(numbered([attempt_line("a", 2)]))
-    ingest(engine, runs, is_own=True)
+    ingest(engine, runs, remove_deleted=True)
     assert the_run(engine, "a").num_attempts == 2
     journal_path(runs, "a", 2).unlink()
-    report = ingest(engine, runs, is_own=True)
-    assert (report.num_gone, report.num_runs, of_runs(report)) == (1, 1, [])
+    report = ingest(engine, runs, remove_deleted=True)
+    assert (report.num_deleted, report.num_runs, of_runs(report)) == (1, 1, [])
     assert the_run(engine, "a").num_attempts == 1
     assert every_row(engine) == rebuilt(runs, tmp_path)
 
@@ -67,12 +67,12 @@ def test_file_below_a_file_is_gone_and_one_that_exists_is_not(engine: Engine, ru
     ingest(engine, runs)
     shutil.rmtree(runs / "b")
     (runs / "b").write_text("no directory any more")
-    assert forget_gone(engine, [runs], {kept, lost}) == {"b"}
+    assert forget_deleted_runs(engine, [runs], {kept, lost}) == {"b"}
 
 
 def test_named_database_may_be_a_teams() -> None:
-    assert is_database_own({"ELASTICQA_HOME": "h"})
-    assert not is_database_own({"ELASTICQA_HOME": "h", "ELASTICQA_DB_URL": "sqlite:///x.db"})
+    assert is_home_database({"ELASTICQA_HOME": "h"})
+    assert not is_home_database({"ELASTICQA_HOME": "h", "ELASTICQA_DB_URL": "sqlite:///x.db"})
 
 
 def test_program_takes_out_a_deleted_run_that_is_named(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
-from db.ingest.step_summaries import MOST_STEPS
+from db.ingest.step_summaries import SUMMARY_STEPS
 from db.ingest.update import ingest
 from tests.support.journals import attempt_line, end_line, journal_path, numbered, setup_line, step_line
 from tests.support.rows import every_row, rebuilt, the_attempt, the_run
@@ -39,7 +39,7 @@ def test_what_no_step_says_stays_unknown(engine: Engine, runs: Path) -> None:
 
 
 def test_summary_moves_with_the_newest_steps_however_they_come(engine: Engine, runs: Path, tmp_path: Path) -> None:
-    times = [2.0] * 400 + [1.0] * MOST_STEPS
+    times = [2.0] * 400 + [1.0] * SUMMARY_STEPS
     steps = [step_line(number, step_time_s=time_s) for number, time_s in enumerate(times, 3)]
     lines = numbered([attempt_line("a"), setup_line(), *steps])
     path = journal_path(runs, "a")
@@ -47,7 +47,7 @@ def test_summary_moves_with_the_newest_steps_however_they_come(engine: Engine, r
         path.write_bytes(lines[:end])
         ingest(engine, runs)
     attempt = the_attempt(engine, "a")
-    assert (attempt.num_timed_steps, attempt.step_time_p95_s) == (MOST_STEPS, 1.0)
+    assert (attempt.num_timed_steps, attempt.step_time_p95_s) == (SUMMARY_STEPS, 1.0)
     assert every_row(engine) == rebuilt(runs, tmp_path)
 
 

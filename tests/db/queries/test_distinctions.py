@@ -16,7 +16,7 @@ def test_only_settings_that_differ_under_one_name_are_told(session: Session) -> 
         replace(found, key="c", config={**common, "max_steps": 4}),
         replace(found, key="elsewhere", config={"max_steps": 99}),
     ]
-    assert queries.distinctions(groups, lambda group: group.key == "elsewhere") == {
+    assert queries.distinguishing_settings(groups, lambda group: group.key == "elsewhere") == {
         "a": ("dropout not set", "max_steps 10"),
         "b": ("dropout 0", "max_steps 10"),
         "c": ("max_steps 4",),

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from db import queries
-from db.ingest.step_summaries import MOST_STEPS
+from db.ingest.step_summaries import SUMMARY_STEPS
 from db.ingest.update import ingest
 from tests.support.dashboard_data import AttemptSpec, write_run
 from tests.support.query_runs import NOW, PLAIN
@@ -35,11 +35,11 @@ def test_run_without_steps_tells_nothing(session: Session) -> None:
 
 
 def test_only_the_newest_steps_are_read(engine: Engine, tmp_path: Path) -> None:
-    num_steps = MOST_STEPS + 200
+    num_steps = SUMMARY_STEPS + 200
     write_run(tmp_path / "runs", replace(PLAIN, attempts=(AttemptSpec(1, num_steps, NOW - 900),), num_steps=num_steps))
     ingest(engine, tmp_path / "runs")
     with Session(engine) as session:
         speed = queries.step_speed_of(session, PLAIN.run_id)
         newest = queries.steps_of(session, PLAIN.run_id, after=200, limit=2000)
-    assert speed.num_steps == MOST_STEPS
+    assert speed.num_steps == SUMMARY_STEPS
     assert speed.step_time_p50_s == pytest.approx(np.median([step.step_time_s for step in newest]))

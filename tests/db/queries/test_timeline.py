@@ -12,7 +12,7 @@ from tests.support.dashboard_data import AttemptSpec, write_run
 from tests.support.query_runs import KILLED, NOW, PLAIN
 
 
-def timeline(session: Session, run_id: str) -> list[queries.Stretch]:
+def timeline(session: Session, run_id: str) -> list[queries.AttemptSpan]:
     return queries.timeline_of(session, run_id, queries.attempts_of(session, run_id, NOW))
 
 

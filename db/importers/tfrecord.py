@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from db.importers.errors import ForeignFormatError
+from db.importers.errors import ImportFormatError
 
 MOST_RECORD_BYTES = 2**26
 MOST_CHECKED_BYTES = 2**20
@@ -48,28 +48,28 @@ def records(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (position in the file, content) of each record of up to 1 MiB; larger ones are passed over.
 
     Raises:
-        ForeignFormatError: the file is cut off or a checksum is wrong; names the position.
+        ImportFormatError: the file is cut off or a checksum is wrong; names the position.
     """
     with path.open("rb") as stream:
         position = 0
         while header := stream.read(_HEADER.size):
             place = f"byte {position:,}"
             if len(header) < _HEADER.size:
-                raise ForeignFormatError(path, place, "the file is cut off within a record")
+                raise ImportFormatError(path, place, "the file is cut off within a record")
             length, crc = _HEADER.unpack(header)
             if masked_crc32c(header[:8]) != crc:
-                raise ForeignFormatError(
+                raise ImportFormatError(
                     path, place, "the checksum of a record's length is wrong: no event file, or damaged"
                 )
             if length > MOST_RECORD_BYTES:
-                raise ForeignFormatError(path, place, f"a record of {length:,} bytes, at most 64 MiB is read")
+                raise ImportFormatError(path, place, f"a record of {length:,} bytes, at most 64 MiB is read")
             data = stream.read(length)
             tail = stream.read(_CRC.size)
             if len(data) < length or len(tail) < _CRC.size:
-                raise ForeignFormatError(path, place, "the file is cut off within a record")
+                raise ImportFormatError(path, place, "the file is cut off within a record")
             if length <= MOST_CHECKED_BYTES:
                 if masked_crc32c(data) != _CRC.unpack(tail)[0]:
-                    raise ForeignFormatError(path, place, "the checksum of a record is wrong: the file is damaged")
+                    raise ImportFormatError(path, place, "the checksum of a record is wrong: the file is damaged")
                 yield position, data
             position += _HEADER.size + length + _CRC.size
 

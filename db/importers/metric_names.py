@@ -39,7 +39,7 @@ _WORDS = re.compile(r"[/.\s_-]+")
 
 
 @dataclass(frozen=True)
-class Meaning:
+class JournalField:
     """A field of the journal's `step` line (split None) or of an `evaluation` line.
 
     Field `passes` is the Hugging Face Trainer's `epoch`: passes over the data that are done, as a fraction.
@@ -49,14 +49,14 @@ class Meaning:
     field: str
 
 
-def meaning_of(name: str) -> Meaning | None:
+def journal_field_of(name: str) -> JournalField | None:
     """Return what a tag, column or key stands for, or None.
 
     A name for a mean over an epoch is none: the figures of single steps are.
 
-    >>> meaning_of("train/loss"), meaning_of("val_f1"), meaning_of("lr-AdamW/pg1"), meaning_of("train_loss_epoch")
-    (Meaning(split=None, field='loss'), Meaning(split='eval', field='f1'), \
-Meaning(split=None, field='learning_rate'), None)
+    >>> journal_field_of("train/loss"), journal_field_of("val_f1"), journal_field_of("lr-AdamW/pg1"), journal_field_of("train_loss_epoch")
+    (JournalField(split=None, field='loss'), JournalField(split='eval', field='f1'), \
+JournalField(split=None, field='learning_rate'), None)
     """
     words = [word for word in _WORDS.split(name.lower()) if word]
     if len(words) > 1 and words[-1] == "step" and words[-2] != "per":
@@ -65,21 +65,21 @@ Meaning(split=None, field='learning_rate'), None)
         return None
     if words[0] == "lr" and len(words) > 1:
         # One rate a group of parameters: the first group, whose name ends in pg1 or in nothing, stands for all.
-        return Meaning(None, "learning_rate") if not re.fullmatch(r"pg([2-9]|\d\d+)", words[-1]) else None
+        return JournalField(None, "learning_rate") if not re.fullmatch(r"pg([2-9]|\d\d+)", words[-1]) else None
     if words[0] in _EVAL:
         return _of_evaluation(_EVAL[words[0]], words[1:])
     if words[0] in _TRAIN:
         words = words[1:]
         if words == ["epoch"]:
-            return Meaning(None, "passes")
+            return JournalField(None, "passes")
     field = _FIELDS.get("_".join(words))
-    return Meaning(None, field) if field in OF_STEP else None
+    return JournalField(None, field) if field in OF_STEP else None
 
 
-def _of_evaluation(split: str, words: list[str]) -> Meaning | None:
+def _of_evaluation(split: str, words: list[str]) -> JournalField | None:
     """Take the longest ending that names a figure; what stands before it names the split."""
     for start in range(len(words)):
         field = _FIELDS.get("_".join(words[start:]))
         if field in OF_EVALUATION:
-            return Meaning("_".join(words[:start]) or split, field)
+            return JournalField("_".join(words[:start]) or split, field)
     return None
