@@ -1,4 +1,4 @@
-"""What a schedule does to a run: to its processes, its checkpoints, its disk and its database."""
+"""Faults of a run: in its processes, its checkpoints, its disk and its database."""
 
 import contextlib
 import errno
@@ -15,24 +15,24 @@ from pathlib import Path
 import psutil
 
 from elasticqa.checkpoint.manifest import MANIFEST, checkpoint_directories
-from tests.chaos.job import Job, Node, kill
+from tests.chaos.job import ChaosJob, Node, kill
 from tests.chaos.schedule import Event
 from tests.support import training
 from tests.support.paths import REPOSITORY
 from tests.support.processes import until
 
 _QUIET_S = 0.5
-"""A run that has said nothing for so long waits for the rank that was stopped."""
+"""A run that has printed nothing for so long waits for the stopped rank."""
 
 
 class NoWorkerError(Exception):
-    """There is no worker at this moment: nodes wait for one another, or none is left."""
+    """There is no worker at this moment: nodes are in the rendezvous, or none is left."""
 
 
 class Faults:
-    """Does the events of one schedule to one job."""
+    """Inflicts the events of one schedule on one job."""
 
-    def __init__(self, job: Job, home: Path) -> None:
+    def __init__(self, job: ChaosJob, home: Path) -> None:
         self._job = job
         self._home = home
         self._database = home / "elasticqa.db"
@@ -42,7 +42,7 @@ class Faults:
         """Names of the checkpoints that were damaged."""
 
     def inflict(self, event: Event) -> None:
-        """Do what an event says, and return when it is done.
+        """Inflict an event, and return when it is done.
 
         Raises:
             NoWorkerError: nothing has been done.
@@ -50,14 +50,14 @@ class Faults:
         getattr(self, f"_{event.kind}")(event)
 
     def unlock(self) -> None:
-        """Let others use the database again."""
+        """Unlock the database."""
         if self._holder is not None:
             self._holder.close()
             self._holder = None
             self.is_database_away = False
 
-    def mend(self) -> None:
-        """Give back what was taken from the database."""
+    def restore_database(self) -> None:
+        """Undo what was done to the database."""
         self.unlock()
         if self.is_database_away:
             shutil.rmtree(self._database)
@@ -68,7 +68,7 @@ class Faults:
         return nodes[event.node % len(nodes)]
 
     def _worker(self, event: Event) -> psutil.Process:
-        """Return a worker, of the node that the event names if that one has any."""
+        """Return a worker: of the event's node if it has one, else of the next."""
         nodes = self._job.live()
         ordered = [nodes[(event.node + shift) % len(nodes)] for shift in range(len(nodes))]
         workers = [each for node in ordered for each in self._job.workers(node)]
@@ -103,10 +103,10 @@ class Faults:
     def _pause_worker(self, event: Event) -> None:
         worker = self._worker(event)
         kill(worker.pid, number=signal.SIGSTOP)
-        sizes, since = self._job.sizes(), time.monotonic()
+        sizes, since = self._job.output_sizes(), time.monotonic()
         while time.monotonic() - since < _QUIET_S:
-            if self._job.sizes() != sizes:
-                sizes, since = self._job.sizes(), time.monotonic()
+            if self._job.output_sizes() != sizes:
+                sizes, since = self._job.output_sizes(), time.monotonic()
             time.sleep(_QUIET_S / 10)
         kill(worker.pid, number=signal.SIGCONT)
 
@@ -120,7 +120,7 @@ class Faults:
 
     def _damage(self, event: Event, harm: Callable[[Path], object]) -> None:
         worker = self._worker(event)
-        # First stopped: a checkpoint that is written meanwhile would be the newest one.
+        # Stopped first: else a newer checkpoint could be written meanwhile.
         kill(worker.pid, number=signal.SIGSTOP)
         found = checkpoint_directories(self._job.directory / "checkpoints")
         if found:
@@ -131,13 +131,14 @@ class Faults:
         kill(worker.pid)
 
     def _fill_disk(self, _: Event) -> None:
-        """Fill the file system of the record until a rank has said that it cannot write; then make room."""
-        since = self._job.sizes()
+        """Fill the file system of the record until a rank has printed that it cannot write; then free it."""
+        since = self._job.output_sizes()
         filler = self._home / "filler"
         _fill(filler)
         try:
             until(
-                lambda: self._job.has_said(os.strerror(errno.ENOSPC), since), "a rank that says that the disk is full"
+                lambda: self._job.has_printed(os.strerror(errno.ENOSPC), since),
+                "a rank that prints that the disk is full",
             )
         finally:
             filler.unlink()
@@ -155,7 +156,7 @@ class Faults:
                 file.unlink()
 
     def _break_database(self, event: Event) -> None:
-        """Put a directory in the place of the database until the end of the run."""
+        """Replace the database by a directory until the end of the run."""
         if not self.is_database_away:
             self._remove_database(event)
             self._database.mkdir()
@@ -191,7 +192,7 @@ def _flip_bit(file: Path) -> None:
 
 
 def _fill(path: Path) -> None:
-    """Take all the room of a file system."""
+    """Fill a file system with one file."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
     try:
         size = 1 << 20

@@ -1,11 +1,11 @@
-"""Processes that start with their imports done, so that a schedule of many starts takes seconds.
+"""Processes that are forked with their imports done, so that a schedule of many starts takes seconds.
 
-A server that has imported the trainer forks the nodes. A node runs the command that it is given as the interpreter
-would: ``-m elasticqa.cli.launch``, which becomes ``-m elasticqa.elastic.torchrun``. Before its agent has any thread it
-forks a server of its own, which forks the workers that torchrun starts. They are children of their agent as they
-always are: the agent adopts them (PR_SET_CHILD_SUBREAPER), waits for them and signals them by their process ids.
+A server that has imported the trainer forks the nodes. A node runs its command as the interpreter would:
+``-m elasticqa.cli.launch``, which becomes ``-m elasticqa.elastic.torchrun``. Before its agent has any thread it forks a
+server of its own, which forks the workers that torchrun starts. They are children of their agent as usual: the agent
+adopts them (PR_SET_CHILD_SUBREAPER), waits for them and signals them by their process ids.
 
-What differs from ``python -m`` is the interpreter's own start, and that is all.
+Only the start of the interpreter differs from ``python -m``.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_han
 
 PRELOADED = ("elasticqa.cli.launch", "elasticqa.elastic.torchrun", "elasticqa.training.main", "torch._dynamo")
 WORKER_NAME = "chaos-worker"
-"""Of the processes that torchrun started: at most 15 bytes, as the kernel has it."""
+"""Name of the processes that torchrun started: at most 15 bytes for the kernel."""
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _LONGEST_MESSAGE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Command:
-    """``python -m module arguments``, with its environment and the file that its output is added to."""
+    """``python -m module arguments``, with its environment and the files for its output."""
 
     module: str
     arguments: list[str]
@@ -45,7 +45,7 @@ class Command:
 
 
 class BecomesError(Exception):
-    """The process has asked to be replaced by another command."""
+    """The process is to be replaced by another command (exec)."""
 
     def __init__(self, path: str, argv: Sequence[str], environ: dict[str, str]) -> None:
         super().__init__(path)
@@ -53,7 +53,7 @@ class BecomesError(Exception):
 
 
 def _command_of(argv: Sequence[str], environ: dict[str, str]) -> Command:
-    """Return the command of an interpreter that was asked to run a module."""
+    """Return the command of an interpreter that runs a module."""
     arguments = [argument for argument in argv[1:] if argument != "-u"]
     assert arguments[0] == "-m", argv
     return Command(arguments[1], arguments[2:], dict(environ), None, None)
@@ -70,7 +70,7 @@ def _become(command: Command) -> None:
     os.environ.clear()
     os.environ.update(command.environ)
     sys.argv = [command.module, *command.arguments]
-    # Run as the main module, and imported under its own name by whoever needs it, as it would be.
+    # It runs as the main module, and other modules may import it again under its own name, as usual.
     sys.modules.pop(command.module, None)
     runpy.run_module(command.module, run_name="__main__", alter_sys=True)
 
@@ -84,7 +84,7 @@ def _redirect(command: Command) -> None:
 
 
 def _run(command: Command) -> None:
-    """Run a command, and those that it asks to be replaced by."""
+    """Run a command, and the commands that replace it (exec)."""
     current: Command | None = command
     while current is not None:
         try:
@@ -104,15 +104,15 @@ def _send(channel: socket.socket, value: object) -> None:
 
 
 def _receive(channel: socket.socket) -> Any:
-    """Return the next message; None when the other side is gone."""
+    """Return the next message; None when the other side has closed."""
     message = channel.recv(_LONGEST_MESSAGE)
     return json.loads(message) if message else None
 
 
 class Child(subprocess.Popen[bytes]):
-    """A child process that this one adopted instead of starting it."""
+    """A child process that this process has adopted instead of started."""
 
-    def __init__(self, pid: int) -> None:  # the process exists already, so nothing of a Popen's start applies
+    def __init__(self, pid: int) -> None:  # the process exists already: nothing to start
         self.pid = pid
         self.returncode = None
         self._child_created = False
@@ -140,7 +140,7 @@ class Child(subprocess.Popen[bytes]):
 
 
 def _run_node(command: Command) -> None:
-    """Run a node's command; the workers that it starts come from a server that is forked now."""
+    """Run a node's command; its workers are forked from a server that is forked now."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _redirect(command)
     agent, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -166,35 +166,35 @@ def _run_node(command: Command) -> None:
 
 
 def _serve_workers(channel: socket.socket) -> Command | None:
-    """Fork workers for the agent until it is gone (None); in a worker return what it is to run."""
+    """Fork workers until the agent ends, then return None; in a worker, return the command to run."""
     while (request := _receive(channel)) is not None:
-        is_told, tell = os.pipe()
+        pid_reader, pid_writer = os.pipe()
         may_begin, begin = os.pipe()
         between = os.fork()
         if between == 0:
             worker = os.fork()
             if worker == 0:
-                for descriptor in (channel.detach(), is_told, tell, begin):
+                for descriptor in (channel.detach(), pid_reader, pid_writer, begin):
                     os.close(descriptor)
                 os.read(may_begin, 1)
                 os.close(may_begin)
                 os.setsid()
                 _prctl(_PR_SET_NAME, WORKER_NAME.encode())
                 return Command(**request)
-            os.write(tell, worker.to_bytes(4, "little"))
+            os.write(pid_writer, worker.to_bytes(4, "little"))
             os._exit(0)
-        # Once the process between is gone the agent is the worker's parent, and only then the worker begins.
+        # The worker begins once the process between has ended and the agent is its parent.
         os.waitpid(between, 0)
-        pid = int.from_bytes(os.read(is_told, 4), "little")
+        pid = int.from_bytes(os.read(pid_reader, 4), "little")
         os.write(begin, b"\0")
-        for descriptor in (is_told, tell, may_begin, begin):
+        for descriptor in (pid_reader, pid_writer, may_begin, begin):
             os.close(descriptor)
         _send(channel, pid)
     return None
 
 
 def _serve_nodes(channel: socket.socket) -> Command | None:
-    """Fork nodes and tell how they ended, until nobody asks any more; in a node return what it is to run."""
+    """Fork nodes and answer how they ended, until the client closes; in a node, return the command to run."""
     statuses: dict[int, int] = {}
     while (request := _receive(channel)) is not None:
         with contextlib.suppress(ChildProcessError):
@@ -214,7 +214,7 @@ def _serve_nodes(channel: socket.socket) -> Command | None:
 
 
 def kill_descendants() -> None:
-    """Kill whatever this process has started or adopted."""
+    """Kill all processes that this one has started or adopted."""
     while children := psutil.Process().children(recursive=True):
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -225,7 +225,7 @@ def kill_descendants() -> None:
 
 
 def main() -> None:
-    """Serve the socket that is standard input."""
+    """Serve the socket at standard input."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     for module in PRELOADED:
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""A job on this machine: agents that meet at one endpoint, and what their output says of the run."""
+"""A job on this machine: agents with one rendezvous endpoint, and the progress that they print."""
 
 import contextlib
 import itertools
@@ -18,13 +18,13 @@ from tests.chaos.processes import Starter
 from tests.support import training
 
 MAX_RESTARTS = 20
-_SAID = re.compile(r"run \S+, attempt (?P<attempt>\d+):|step (?P<step>\d+)/\d+ ")
+_PROGRESS_LINE = re.compile(r"run \S+, attempt (?P<attempt>\d+):|step (?P<step>\d+)/\d+ ")
 _numbers = itertools.count()
 
 
 @dataclass
 class Node:
-    """An agent, and where its output goes."""
+    """An agent, and its output."""
 
     pid: int
     log: Path
@@ -33,15 +33,15 @@ class Node:
     status: int | None = None
 
 
-class Job:
-    """Agents of one run, started as a scheduler starts them, and looked at from outside."""
+class ChaosJob:
+    """The agents of one run, started as a scheduler starts them, and observed from outside."""
 
     def __init__(self, starter: Starter, home: Path, nnodes: str, flags: list[str]) -> None:
-        """Describe a job; nothing is started.
+        """Prepare; nothing is started.
 
         Args:
-            starter: of its agents.
-            home: of the record; logs are written to ``logs`` beside it.
+            starter: starts its agents.
+            home: home directory of the record; logs are written beside it.
             nnodes: MIN:MAX.
             flags: of the trainer.
         """
@@ -54,9 +54,9 @@ class Job:
         self.directory = home / "runs" / self.run_id
         self.nodes: list[Node] = []
         self.attempt = 0
-        """The newest that has said something."""
+        """The newest attempt that has printed a line."""
         self.step = 0
-        """The newest that it has said."""
+        """The newest step that it has printed."""
         self.first_step_at: dict[int, float] = {}
         """Attempt -> time.monotonic() when its first step was seen."""
 
@@ -84,8 +84,8 @@ class Job:
         """Return the training processes of a node."""
         return self._starter.workers(node.pid)
 
-    def listen(self) -> None:
-        """Read what has been said since the last time."""
+    def read_output(self) -> None:
+        """Read what the nodes have printed since the last call."""
         for node in self.nodes:
             if node.log.stat().st_size == node.offset:
                 continue
@@ -94,10 +94,10 @@ class Job:
                 new = file.read()
             whole = new[: new.rfind(b"\n") + 1]
             node.offset += len(whole)
-            for said in _SAID.finditer(whole.decode(errors="replace")):
-                self._hear(node, said["attempt"], said["step"])
+            for line in _PROGRESS_LINE.finditer(whole.decode(errors="replace")):
+                self._note_progress(node, line["attempt"], line["step"])
 
-    def _hear(self, node: Node, attempt: str | None, step: str | None) -> None:
+    def _note_progress(self, node: Node, attempt: str | None, step: str | None) -> None:
         if attempt is not None:
             node.attempt = int(attempt)
         if node.attempt > self.attempt:
@@ -107,16 +107,16 @@ class Job:
             self.first_step_at.setdefault(self.attempt, time.monotonic())
 
     def output(self, num_lines: int = 25) -> str:
-        """Return the last lines of every node, steps left out."""
+        """Return the last lines of every node, without steps."""
         parts = []
         for node in self.nodes:
             lines = node.log.read_text(encoding="utf-8", errors="replace").splitlines()
-            told = [line for line in lines if not _SAID.match(line)]
-            parts.append(f"--- {node.log.name}, status {node.status}\n" + "\n".join(told[-num_lines:]))
+            other = [line for line in lines if not _PROGRESS_LINE.match(line)]
+            parts.append(f"--- {node.log.name}, status {node.status}\n" + "\n".join(other[-num_lines:]))
         return "\n".join(parts)
 
-    def has_said(self, text: str, since: dict[int, int]) -> bool:
-        """Whether a node has written a text after the sizes that ``sizes`` returned."""
+    def has_printed(self, text: str, since: dict[int, int]) -> bool:
+        """Whether a node has printed a text since ``output_sizes`` returned ``since``."""
         for number, node in enumerate(self.nodes):
             with node.log.open("rb") as file:
                 file.seek(since.get(number, 0))
@@ -124,8 +124,8 @@ class Job:
                     return True
         return False
 
-    def sizes(self) -> dict[int, int]:
-        """Return how much each node has written."""
+    def output_sizes(self) -> dict[int, int]:
+        """Return how many bytes each node has printed."""
         return {number: node.log.stat().st_size for number, node in enumerate(self.nodes)}
 
     def kill_all(self) -> None:
@@ -135,14 +135,14 @@ class Job:
 
 
 def kill(*pids: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Signal processes; those that are gone are left alone."""
+    """Send a signal to processes; those that have ended are ignored."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def _free_job_id() -> str:
-    """Return the id of a job whose endpoint nobody listens on."""
+    """Return the id of a job whose rendezvous port is free."""
     while True:
         job_id = f"local_cwd://chaos/{os.getpid()}-{next(_numbers)}"
         options = torchrun_options(Launch(2, 2, 1, 0), {"TORCHX_JOB_ID": job_id})

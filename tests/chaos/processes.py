@@ -1,4 +1,4 @@
-"""How the harness starts nodes: from a server with its imports done, or with an interpreter of their own."""
+"""How the tests start nodes: forked from a server with its imports done, or as new interpreters."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from tests.support.paths import REPOSITORY
 
 
 class Starter(Protocol):
-    """Starts processes and tells how they ended."""
+    """Starts processes and returns how they ended."""
 
     def start(self, command: Command) -> int:
         """Return the process id of a command that runs now."""
@@ -30,11 +30,11 @@ class Starter(Protocol):
         """Return the training processes of an agent."""
 
     def close(self) -> None:
-        """Kill what is left."""
+        """Kill what still runs."""
 
 
-class Forked:
-    """Starts nodes from a server that has imported what they need."""
+class ForkedStarter:
+    """Forks nodes from a server that has imported what they need."""
 
     def __init__(self, environ: dict[str, str]) -> None:
         self._channel, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -66,12 +66,12 @@ class Forked:
         return _children(agent, lambda process: process.name() == WORKER_NAME)
 
     def close(self) -> None:
-        """Kill what is left."""
+        """Kill what still runs."""
         self._channel.close()
         self._server.wait(timeout=60)
 
 
-class Executed:
+class ExecutedStarter:
     """Starts nodes as a scheduler does."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Executed:
         return _children(agent, lambda process: "elasticqa.training.main" in process.cmdline())
 
     def close(self) -> None:
-        """Kill what is left."""
+        """Kill what still runs."""
         for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 for child in psutil.Process(process.pid).children(recursive=True):

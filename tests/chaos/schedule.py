@@ -1,4 +1,4 @@
-"""Which faults hit a run, and at which steps: drawn from a seed, so that a schedule that fails can be run again."""
+"""Faults and the steps at which they hit a run: drawn from a seed, so that a failing schedule can be run again."""
 
 import random
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ ENDS_ATTEMPT = frozenset(
         "fill_disk",
     }
 )
-"""After these the run goes on in another attempt; after the others nothing of the training may change."""
+"""Faults after which another attempt continues the run; the others must not affect the training."""
 
 NUM_STEPS = 96
 """Of 12 epochs of 53 features, 7 a step: 8 steps an epoch, and 4 features in its last."""
@@ -52,9 +52,10 @@ class Event:
 
     Attributes:
         kind: what happens.
-        at_step: the run has done so many steps, in an attempt that began after the fault before; 0: a worker exists.
-        node: counts the nodes of that moment, and begins anew after the last.
-        variant: of the fault, where it has several.
+        at_step: hits after so many steps of the run, in an attempt that began after the previous fault; 0: as soon as
+            there is a worker.
+        node: index into the nodes that run then, modulo their number.
+        variant: of faults that have several.
     """
 
     kind: Kind
@@ -83,7 +84,7 @@ class Schedule:
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the world may change its size; where it may not, everything must be equal bit for bit."""
+        """Whether the world size may change; if not, all losses must be equal bit for bit."""
         return ":" in self.nnodes and len(set(self.nnodes.split(":"))) > 1
 
 
@@ -103,7 +104,7 @@ _FIXED: tuple[Kind, ...] = (
     "break_database",
     "kill_ingest",
 )
-# Of a world of one nobody notices that its worker was stopped.
+# The only worker of a world of one may be stopped without being detected.
 _ELASTIC: tuple[Kind, ...] = (
     *(kind for kind in _FIXED if kind != "stop_worker"),
     "join",
@@ -112,11 +113,11 @@ _ELASTIC: tuple[Kind, ...] = (
     "leave",
 )
 _GAP = 20
-"""Steps between two faults: two checkpoints, and some steps that the second of them does not hold."""
+"""Steps between two faults: two checkpoints, and some steps after the second one."""
 
 
 def draw(seed: int) -> Schedule:
-    """Return the schedule of a seed: one to four faults, on a world that stays or changes, by either strategy."""
+    """Return the schedule of a seed: one to four faults, with a fixed or elastic world size, DDP or FSDP."""
     chance = random.Random(seed)
     is_elastic = chance.random() < 0.5
     parallel: Literal["ddp", "fsdp"] = "fsdp" if chance.random() < 0.2 else "ddp"
@@ -126,7 +127,7 @@ def draw(seed: int) -> Schedule:
     first_nodes = nodes
     for _ in range(chance.randrange(1, 5)):
         kind = chance.choice(_ELASTIC if is_elastic else _FIXED)
-        # The last node that leaves is the end of the job, and the job has at most four.
+        # The job would end with its last node, and it has at most four.
         if kind == "join" and nodes == 4:
             kind = "leave"
         if kind == "leave" and nodes == 1:

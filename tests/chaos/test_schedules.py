@@ -1,4 +1,4 @@
-"""A fixed dozen of real runs under faults. `python -m benchmarks.faults.chaos` draws hundreds of others from seeds."""
+"""A dozen real runs under faults. `python -m benchmarks.faults.chaos` draws hundreds of others from seeds."""
 
 import os
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.laboratory import Laboratory
 from tests.chaos.schedule import Event, Schedule, draw
+from tests.chaos.schedule_runner import ScheduleRunner
 
 pytestmark = pytest.mark.slow
 
@@ -41,21 +41,21 @@ DOZEN = (
 
 
 @pytest.fixture(scope="module")
-def laboratory(tiny_model: Path, tiny_squad: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
-    laboratory = Laboratory(tmp_path_factory.mktemp("chaos"), tiny_model, tiny_squad, is_forked=True)
-    yield laboratory
-    laboratory.close()
+def runner(tiny_model: Path, tiny_squad: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScheduleRunner]:
+    runner = ScheduleRunner(tmp_path_factory.mktemp("chaos"), tiny_model, tiny_squad, is_forked=True)
+    yield runner
+    runner.close()
 
 
 @pytest.mark.parametrize("schedule", DOZEN, ids=lambda schedule: schedule.name)
-def test_run_under_faults_is_the_uninterrupted_run(schedule: Schedule, laboratory: Laboratory) -> None:
-    """Finished, every feature of an epoch once and in its step, losses equal, record and database without a hole."""
+def test_run_under_faults_equals_the_uninterrupted_run(schedule: Schedule, runner: ScheduleRunner) -> None:
+    """Finished, every feature of an epoch once and in its step, losses equal, journal and database without a gap."""
     if os.geteuid() != 0 and any(event.kind == "fill_disk" for event in schedule.events):
         pytest.skip("a file system of its own for the record needs root")
-    laboratory.run(schedule)
+    runner.run(schedule)
 
 
-def test_seed_draws_the_same_schedule_again_and_others_draw_others() -> None:
+def test_seed_always_draws_the_same_schedule() -> None:
     schedules = [draw(seed) for seed in range(200)]
     assert schedules == [draw(seed) for seed in range(200)]
     assert len({schedule.events for schedule in schedules}) > 190

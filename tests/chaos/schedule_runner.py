@@ -1,4 +1,4 @@
-"""Where schedules run: a home each, and the uninterrupted runs that they are held against."""
+"""Runs schedules, each in its own home directory, and compares them with uninterrupted runs."""
 
 import shutil
 import subprocess
@@ -6,37 +6,37 @@ from pathlib import Path
 
 from tests.chaos.check import Run, check
 from tests.chaos.drive import Driver, Outcome, flags
-from tests.chaos.processes import Executed, Forked, Starter
+from tests.chaos.processes import ExecutedStarter, ForkedStarter, Starter
 from tests.chaos.schedule import Schedule
 from tests.support import training
 
 _DISK = "64m"
-"""Of a schedule that fills its disk: three checkpoints of 12 MB, the model and the rest fit."""
+"""For a schedule that fills its disk: three checkpoints of 12 MB, the model and the rest fit."""
 
 
-class Laboratory:
+class ScheduleRunner:
     """Runs schedules, one after the other."""
 
     def __init__(self, folder: Path, model: Path, data: Path, *, is_forked: bool) -> None:
         """Prepare.
 
         Args:
-            folder: everything is written below it.
+            folder: for all files.
             model: directory of the model.
             data: directory of the data set.
-            is_forked: processes start with their imports done.
+            is_forked: processes are forked with their imports done.
         """
         self._folder = folder
         self._model = model
         self._data = data
-        self._starter: Starter = Forked(training.environment(folder)) if is_forked else Executed()
+        self._starter: Starter = ForkedStarter(training.environment(folder)) if is_forked else ExecutedStarter()
         self._references: dict[Schedule, Run] = {}
 
     def run(self, schedule: Schedule) -> Outcome:
-        """Run a schedule and hold it against the uninterrupted run.
+        """Run a schedule and compare it with the uninterrupted run.
 
         Raises:
-            AssertionError: a promise is broken, or the run came to a halt; the files stay.
+            AssertionError: a check fails, or the run hangs; the files stay.
         """
         reference = self._reference(schedule)
         home = self._folder / schedule.name
@@ -57,7 +57,7 @@ class Laboratory:
         return outcome
 
     def _reference(self, schedule: Schedule) -> Run:
-        """Return the run without faults: on as many nodes where the world stays, else on one."""
+        """Return the run without faults: on as many nodes if the world size is fixed, else on one."""
         nodes = 1 if schedule.is_elastic else schedule.first_nodes
         wanted = Schedule(
             f"reference-{nodes}-{schedule.parallel}-{schedule.is_elastic}",
@@ -76,5 +76,5 @@ class Laboratory:
         return Driver(self._starter, home, schedule, flags(self._model, self._data, schedule)).run()
 
     def close(self) -> None:
-        """Kill what is left."""
+        """Kill what still runs."""
         self._starter.close()
