@@ -29,14 +29,15 @@ from elasticqa.config.environment import (
 )
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.task import load_task
-from elasticqa.distributed.addresses import address_towards, endpoint, first_of, job_port
+from elasticqa.distributed.addresses import address_towards, endpoint, first_host_of, job_port
 from elasticqa.distributed.node_facts import node_facts
-from elasticqa.distributed.process_environment import complete, enter, own_environment
+from elasticqa.distributed.process_environment import replace_environment, set_torch_defaults, without_outer_allocation
 from elasticqa.distributed.topology import check_parallel, resolve_precision
 from elasticqa.elastic.preflight import JobNode, check_joining_node, check_starting_nodes
 from elasticqa.errors import ConfigError, DataError, ExitCode, shown
 from elasticqa.run.home import HomeError, home, new_run_id
 
+_TRAINER = "elasticqa.training.main"
 _RENDEZVOUS_CONF = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=6"
 """Seconds that MIN nodes wait for more nodes, seconds between keep-alives, and how many keep-alives may be missed."""
 
@@ -125,7 +126,7 @@ def _first_host(environ: Mapping[str, str]) -> str:
     node_list = environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ.get("SLURM_JOB_NODELIST")
     if not node_list:
         return "localhost"
-    return first_of(node_list)
+    return first_host_of(node_list)
 
 
 def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -> None:
@@ -172,8 +173,8 @@ def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
     if num_gpus > torch.cuda.device_count():
         raise ConfigError(
             f"gpu={num_gpus} but torch {torch.__version__} sees {torch.cuda.device_count()} on {socket.gethostname()}: "
-            "a run that asks for GPUs does not train on the CPU instead; check nvidia-smi on that node, install a torch "
-            "with CUDA, or leave --gpu out"
+            "a run that asks for GPUs does not train on the CPU instead; check nvidia-smi on that node, install a "
+            "torch with CUDA, or leave --gpu out"
         )
     world_size = launch.min_nodes * launch.nproc_per_node if launch else 1
     check_parallel(config.parallel, world_size, is_distributed=launch is not None)
@@ -190,7 +191,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--max-restarts", type=int, default=3)
     parser.add_argument("--gpus", type=int, default=0)
     known, rest = parser.parse_known_args(argv)
-    environ = own_environment(ENVIRONMENT)
+    environ = without_outer_allocation(ENVIRONMENT)
     # Set once, so that restarted workers resume the same run.
     environ.setdefault(RUN_ID_VARIABLE, new_run_id())
     try:
@@ -210,7 +211,7 @@ def main(argv: Sequence[str]) -> int:
         return ExitCode.BAD_REQUEST
     if launch is None:
         return _train(rest, environ)
-    command = [sys.executable, "-m", "elasticqa.elastic.torchrun", *options, "-m", "elasticqa.training.main", *rest]
+    command = [sys.executable, "-m", "elasticqa.elastic.torchrun", *options, "-m", _TRAINER, *rest]
     return _exec(command, environ, launch.nproc_per_node)
 
 
@@ -229,10 +230,10 @@ def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, enviro
 
 def _train(argv: Sequence[str], environ: dict[str, str]) -> int:
     """Train in this process and return the exit status."""
-    complete(environ, 1)
-    enter(environ)
+    set_torch_defaults(environ, 1)
+    replace_environment(environ)
     try:
-        status: int = importlib.import_module("elasticqa.training.main").main(argv)
+        status: int = importlib.import_module(_TRAINER).main(argv)
     except BrokenPipeError:
         # `elasticqa` ignores a closed pipe for commands that print; for training it is a failure.
         traceback.print_exc()
@@ -242,7 +243,7 @@ def _train(argv: Sequence[str], environ: dict[str, str]) -> int:
 
 def _exec(command: list[str], environ: dict[str, str], num_processes: int) -> NoReturn:
     """Replace this process by a command whose processes share the CPUs of this node."""
-    complete(environ, num_processes)
+    set_torch_defaults(environ, num_processes)
     sys.stdout.flush()
     os.execve(command[0], command, environ)
 

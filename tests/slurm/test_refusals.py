@@ -1,4 +1,4 @@
-"""Nodes that do not fit together: refused in seconds, in one line, and not queued again; and the check job."""
+"""Incompatible nodes, which are refused in seconds, in one line and without a requeue; and the check job."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 @contextmanager
 def seen_on(lab: Lab, node: str, path: Path, *source: str) -> Iterator[None]:
-    """Put something else in the place of a path, on one node, while the block runs."""
+    """Mount something else over a path on one node while the block runs."""
     lab.on_node(node, "mount", *source, str(path))
     try:
         yield
@@ -26,12 +26,12 @@ def seen_on(lab: Lab, node: str, path: Path, *source: str) -> Iterator[None]:
 
 
 def assert_refused(lab: Lab, job: str, line: str) -> None:
-    """Both nodes said it, it is what a user is shown, and the job is over for good."""
+    """Assert that both nodes print the line without a traceback, and that the job fails for good."""
     lab.wait(job, "FAILED")
     assert lab.status(job) == "FAILED"
-    told = lab.torchx("log", "--regex", "^elasticqa: ", f"slurm://torchx/{job}").stdout.splitlines()
-    assert len(told) == 2
-    assert all(line in text for text in told)
+    messages = lab.torchx("log", "--regex", "^elasticqa: ", f"slurm://torchx/{job}").stdout.splitlines()
+    assert len(messages) == 2
+    assert all(line in message for message in messages)
     assert "Traceback" not in lab.logs(job)
     assert training.runs(lab.home) == []
 
@@ -46,7 +46,7 @@ def test_nodes_with_another_torch_are_refused(lab: Lab, flags: list[str], tmp_pa
 
 
 def test_home_that_the_nodes_do_not_share_is_refused(lab: Lab, flags: list[str]) -> None:
-    # The directory of the logs is shared, the file that the first node leaves in it is not.
+    # The logs can be written on both nodes, but the file of the first node is not on the second.
     (lab.home / "slurm").mkdir(parents=True)
     with seen_on(lab, "node2", lab.home / "slurm", "-t", "tmpfs", "none"):
         job = lab.submit("components/train.py:ddp", "--nnodes", "2", "--", *flags)
@@ -78,7 +78,7 @@ def test_gpus_that_slurm_gives_and_torch_does_not_see_are_refused(lab: Lab, flag
     assert_refused(lab, job, "gpu=1 but torch")
 
 
-def test_cluster_that_is_well_passes_its_check_job(lab: Lab) -> None:
+def test_good_cluster_passes_the_check_job(lab: Lab) -> None:
     done = lab.doctor()
     assert done.returncode == 0, done.stdout + done.stderr
     found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
@@ -97,7 +97,7 @@ def test_cluster_that_is_well_passes_its_check_job(lab: Lab) -> None:
         (["--gpu=1"], "node1 sees 0 of 1 GPUs"),
     ],
 )
-def test_check_job_that_cannot_be_is_told_in_a_line(options: list[str], expected: str, lab: Lab) -> None:
+def test_impossible_check_job_fails_in_one_line(options: list[str], expected: str, lab: Lab) -> None:
     done = lab.doctor(*options)
     assert done.returncode == 1
     failed = [finding for finding in json.loads(done.stdout)["findings"] if finding["status"] == "fail"]
@@ -106,7 +106,7 @@ def test_check_job_that_cannot_be_is_told_in_a_line(options: list[str], expected
     assert "Traceback" not in done.stderr
 
 
-def test_check_job_in_a_full_cluster_is_given_up(lab: Lab) -> None:
+def test_check_job_in_a_full_cluster_is_cancelled(lab: Lab) -> None:
     other = lab.out(
         "sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 300"
     ).strip()
@@ -117,13 +117,13 @@ def test_check_job_in_a_full_cluster_is_given_up(lab: Lab) -> None:
         lab.out("scancel", other)
         lab.wait(other, "CANCELLED")
     assert done.returncode == 1
-    assert "did not start within 10 s, and is cancelled: PENDING (Resources)" in done.stdout
+    assert "did not start within 10 s and is cancelled: PENDING (Resources)" in done.stdout
     assert "PENDING (Resources)" in done.stderr
 
 
-def test_check_job_tells_of_a_home_that_is_not_shared(lab: Lab) -> None:
+def test_check_job_detects_a_home_that_is_not_shared(lab: Lab) -> None:
     lab.home.mkdir()
     with seen_on(lab, "node2", lab.home, "-t", "tmpfs", "none"):
         done = lab.doctor()
     assert done.returncode == 1
-    assert "node2 does not see what is written here" in done.stdout
+    assert "node2 does not see a file written here" in done.stdout

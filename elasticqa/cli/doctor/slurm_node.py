@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from elasticqa.cli.doctor.slurm_job import MARKER
 from elasticqa.config.environment import ENVIRONMENT
-from elasticqa.distributed.addresses import endpoint, first_of, job_port
+from elasticqa.distributed.addresses import endpoint, first_host_of, job_port
 from elasticqa.distributed.node_facts import node_facts
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import HomeError, home
@@ -39,7 +39,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     mark = parser.parse_args(argv).mark
     number, num_nodes = int(environ["SLURM_NODEID"]), int(environ["SLURM_STEP_NUM_NODES"])
     try:
-        host = first_of(environ["SLURM_STEP_NODELIST"])
+        host = first_host_of(environ["SLURM_STEP_NODELIST"])
     except ConfigError as error:
         _print("error", {"host": socket.gethostname(), "error": str(error)})
         return 0

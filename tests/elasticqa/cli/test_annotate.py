@@ -36,9 +36,7 @@ def the_run(environ: dict[str, str], run_id: str) -> Run:
     return run
 
 
-def test_annotate_appends_lines_and_the_database_has_them(
-    environ: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_annotations_are_appended_and_ingested(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["01AAA", "--name", "grün", "--tag", "a", "--tag", "b", "--note", "n"], environ) == 0
     assert main(["01AA", "--untag", "a"], environ) == 0
     assert [(line["n"], line["kind"], line["value"]) for line in lines_of(environ, "01AAA")] == [
@@ -53,7 +51,7 @@ def test_annotate_appends_lines_and_the_database_has_them(
     assert "01AAA: untag 'a'" in capsys.readouterr().out
 
 
-def test_reported_run_is_annotated_in_the_users_home(environ: dict[str, str]) -> None:
+def test_reported_run_is_annotated_in_the_home_directory(environ: dict[str, str]) -> None:
     assert main(["reported-squad", "--tag", "paper"], environ) == 0
     assert the_run(environ, "reported-squad").tags == ["paper"]
 
@@ -88,7 +86,7 @@ def test_wrong_request_is_one_line_and_changes_nothing(
     assert not (Path(environ["ELASTICQA_HOME"]) / "runs" / "01AAA" / "annotations.jsonl").exists()
 
 
-def test_unusable_database_is_one_line_and_the_annotation_stays(
+def test_unusable_database_is_one_line_and_keeps_the_annotation(
     environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["01AAA", "--tag", "x"], environ | {"ELASTICQA_DB_URL": "mongodb://x"}) == 2
@@ -96,6 +94,6 @@ def test_unusable_database_is_one_line_and_the_annotation_stays(
     assert lines_of(environ, "01AAA")[0]["value"] == "x"
 
 
-def test_find_run_without_a_runs_directory_tells_how_to_list(tmp_path: Path) -> None:
+def test_find_run_without_a_runs_directory_names_the_list_command(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="elasticqa runs"):
         find_run("x", tmp_path / "absent")

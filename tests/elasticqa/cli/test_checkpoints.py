@@ -1,4 +1,4 @@
-"""`elasticqa checkpoints` tells what a run could go on from."""
+"""`elasticqa checkpoints`: states, marks and exit status."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def rows(home: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[in
     return {row["step"]: row for row in json.loads(capsys.readouterr().out)}
 
 
-def test_states_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_state_of_every_checkpoint_is_listed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(home, capsys, "--verify")
     states = {step: row["state"] for step, row in found.items()}
     assert states == {6: "whole", 5: "torn", 4: "flipped", 3: "torn", 2: "whole", 1: "whole"}
@@ -40,13 +40,13 @@ def test_states_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (found[2]["bytes"], found[2]["reason"], found[5]["bytes"]) == (100, "final", None)
 
 
-def test_flipped_bits_are_not_looked_for_unasked(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checksums_are_compared_with_verify_only(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(home, capsys)
     assert found[4]["state"] == "whole"
     assert found[4]["is_newest"]
 
 
-def test_table_names_directory_and_marks(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_directory_and_marks(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["RU"], {"ELASTICQA_HOME": str(home)}) == 0
     assert "flipped" not in capsys.readouterr().out
     assert main(["RU", "--verify"], {"ELASTICQA_HOME": str(home)}) == 1
@@ -60,7 +60,7 @@ def test_unknown_run_is_one_line_and_status_2(home: Path, capsys: pytest.Capture
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_torch_is_not_loaded(home: Path) -> None:
+def test_command_does_not_import_torch(home: Path) -> None:
     program = (
         "import sys; from elasticqa.cli.checkpoints import main\n"
         f"main(['RUN', '--verify'], {{'ELASTICQA_HOME': {str(home)!r}}}); sys.exit('torch' in sys.modules)"

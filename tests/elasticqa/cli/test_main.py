@@ -28,7 +28,7 @@ def run(*argv: str, program: str | None = None) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["no-such-command"]])
-def test_help_and_refusals_load_nothing_heavy(argv: list[str]) -> None:
+def test_help_and_refusals_import_no_heavy_module(argv: list[str]) -> None:
     program = (
         "import json, sys; from elasticqa.cli.main import main; sys.stdout = sys.stderr; status = main(sys.argv[1:])\n"
     )
@@ -39,7 +39,7 @@ def test_help_and_refusals_load_nothing_heavy(argv: list[str]) -> None:
     assert [name for name in HEAVY if name in modules] == []
 
 
-def test_training_loads_no_model_code_to_check_its_request() -> None:
+def test_launch_imports_no_model_code() -> None:
     program = "import json, sys; from elasticqa.cli.launch import main; print(json.dumps(sorted(sys.modules)))"
     modules = json.loads(run(program=program).stdout)
     assert "elasticqa.cli.launch" in modules
@@ -59,7 +59,7 @@ def test_unknown_command_is_one_line_and_status_2() -> None:
     done = run("trian")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("elasticqa: 'trian' is no command: use one of train, ")
+    assert done.stderr.startswith("elasticqa: 'trian' is not a command: use one of train, ")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -79,12 +79,12 @@ def test_wrong_option_of_a_command_is_one_line_and_status_2(name: str, capsys: p
     with pytest.raises(SystemExit) as ended:
         sys.exit(main([name, "--no-such-option"]))
     assert ended.value.code == 2
-    complaint = capsys.readouterr().err
-    assert complaint.startswith("elasticqa")
-    assert len(complaint.splitlines()) == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("elasticqa")
+    assert len(stderr.splitlines()) == 1
 
 
-def test_status_and_arguments_are_those_of_the_command(tmp_path: Path) -> None:
+def test_command_gets_the_arguments_and_sets_the_status(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text("not a trace", encoding="utf-8")
     done = run("profile", str(tmp_path / "trace.json"))
     assert done.returncode == 2
@@ -93,7 +93,7 @@ def test_status_and_arguments_are_those_of_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["profile", "--help"]])
-def test_reader_that_leaves_is_no_error(argv: list[str]) -> None:
+def test_closed_output_pipe_is_no_error(argv: list[str]) -> None:
     command = [sys.executable, "-m", "elasticqa.cli.main", *argv]
     with piped(*command, stderr=subprocess.PIPE) as (process, output):
         output.close()

@@ -1,4 +1,4 @@
-"""`elasticqa prepare`, from paths and from a small hub of our own; afterwards training needs neither."""
+"""`elasticqa prepare` with local paths and a fake hub, and training afterwards without a network."""
 
 import subprocess
 import threading
@@ -19,7 +19,7 @@ MODEL = "someone/tiny"
 
 
 class _Hub(BaseHTTPRequestHandler):
-    """Serves the files of one model as the Hugging Face hub does."""
+    """Serves the files of one model like the Hugging Face hub."""
 
     folder: Path
 
@@ -49,12 +49,12 @@ class _Hub(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def hub(tiny_model: Path) -> Iterator[str]:
-    """Return the address of a hub that has the tiny model."""
+    """Return the address of a hub with the tiny model."""
     handler = type("_HubOfTinyModel", (_Hub,), {"folder": tiny_model})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -71,14 +71,14 @@ def prepare(home: Path, *flags: str, **variables: str) -> subprocess.CompletedPr
 
 
 def flags(model: str | Path, data: Path) -> list[str]:
-    """Return flags of a run of the recipe `squad` on small data."""
+    """Return the options of a run of recipe `squad` on small data."""
     return [
         "--recipe=squad", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
         "--max-steps=1",
     ]  # fmt: skip
 
 
-def test_paths_are_prepared_and_told_with_sizes(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+def test_paths_are_prepared_and_listed_with_sizes(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
     done = prepare(tmp_path, *flags(tiny_model, tiny_squad))
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if " MB " in line}
@@ -91,9 +91,7 @@ def test_paths_are_prepared_and_told_with_sizes(tiny_model: Path, tiny_squad: Pa
     assert not (tmp_path / "runs").exists()
 
 
-def test_features_that_were_prepared_are_used_and_not_made_anew(
-    tiny_model: Path, tiny_squad: Path, tmp_path: Path
-) -> None:
+def test_training_uses_the_prepared_features(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
     assert prepare(tmp_path, *flags(tiny_model, tiny_squad)).returncode == 0
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.npy")}
     assert made
@@ -101,7 +99,7 @@ def test_features_that_were_prepared_are_used_and_not_made_anew(
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.npy")} == made
 
 
-def test_model_of_the_hub_trains_without_a_network_afterwards(hub: str, tiny_squad: Path, tmp_path: Path) -> None:
+def test_prepared_model_of_the_hub_trains_without_a_network(hub: str, tiny_squad: Path, tmp_path: Path) -> None:
     home, cache = tmp_path / "home", tmp_path / "hf"
     arguments = flags(MODEL, tiny_squad)
     before = training.train(home, *arguments, HF_HOME=str(cache), HF_ENDPOINT="http://127.0.0.1:1")
@@ -123,12 +121,12 @@ def test_model_of_the_hub_trains_without_a_network_afterwards(hub: str, tiny_squ
     [
         (["--model=/no/such/model"], "model='/no/such/model' cannot be found"),
         (["--dataset=/no/such/data"], "dataset='/no/such/data' cannot be found"),
-        (["--max-length=5000"], "max_length=5000 is longer than"),
+        (["--max-length=5000"], "max_length=5000 exceeds"),
         (["--recipe=unheard-of"], "recipe='unheard-of' is not known"),
         (["--model=someone/absent"], "HF_HUB_OFFLINE is set"),
     ],
 )
-def test_what_cannot_be_prepared_is_told_in_one_line(
+def test_wrong_request_is_one_line(
     more: list[str], message: str, tiny_model: Path, tiny_squad: Path, tmp_path: Path
 ) -> None:
     done = prepare(tmp_path, *flags(tiny_model, tiny_squad), *more)
@@ -137,7 +135,7 @@ def test_what_cannot_be_prepared_is_told_in_one_line(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_home_below_a_file_is_refused_in_one_line(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+def test_unusable_home_is_one_line(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = prepare(tmp_path / "file" / "home", *flags(tiny_model, tiny_squad))
     assert done.returncode == 2
@@ -145,7 +143,7 @@ def test_home_below_a_file_is_refused_in_one_line(tiny_model: Path, tiny_squad: 
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_help_says_what_it_is_for(tmp_path: Path) -> None:
+def test_help_has_an_example(tmp_path: Path) -> None:
     done = prepare(tmp_path, "--help")
     assert done.returncode == 0
     assert "elasticqa prepare --recipe squad" in done.stdout

@@ -19,14 +19,14 @@ def test_profile_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("Trace, 0.015 ms, 2 events\n")
 
 
-def test_profile_json_is_what_the_record_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_json_equals_the_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = _trace(tmp_path)
     assert main([str(trace), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(summarize(trace).to_dict()))
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b'{"traceEvents": []}', b"\x1f\x8b\x08"])
-def test_profile_of_no_trace_is_one_line_and_status_2(
+def test_profile_of_another_file_is_one_line_and_status_2(
     tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.json"
@@ -46,6 +46,6 @@ def test_profile_wrong_request_is_one_line_and_status_2(argv: list[str], capsys:
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_profile_needs_no_torch() -> None:
+def test_profile_does_not_import_torch() -> None:
     code = "import sys, elasticqa.cli.profile; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -32,7 +32,7 @@ def test_runs_are_listed_filtered_and_sorted(environ: dict[str, str], capsys: py
     assert not any("\x1b" in line for line in lines)
 
 
-def test_show_tells_a_run_as_text_and_as_json(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_a_run_as_text_and_as_json(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert show_command.main([ulid(10), "--json"], environ) == 0
     whole = json.loads(capsys.readouterr().out)
     assert (whole["run_id"], whole["world_size"], len(whole["attempts"])) == (ulid(10), 2, 1)
@@ -49,7 +49,7 @@ def test_report_command_writes_every_format(environ: dict[str, str], tmp_path: P
     assert "Training runs" in target.read_text(encoding="utf-8")
 
 
-def test_commands_say_what_is_wrong_in_one_line(
+def test_wrong_requests_are_one_line(
     environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert show_command.main(["nothing"], environ) == 2
