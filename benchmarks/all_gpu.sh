@@ -1,11 +1,11 @@
 #!/bin/bash
-# Runs groups of GPU benchmarks one after the other; within a group two cards work side by side where each needs one.
+# Runs groups of GPU benchmarks in sequence; benchmarks of a group that need one GPU each run on two GPUs in parallel.
 #
 #   DATASET=DIR TOKENIZER=DIR MINILM=DIR CACHE=DIR OUT=DIR bash benchmarks/all_gpu.sh [GROUP ...]
 #
 # DATASET holds train-v1.1.json.gz and dev-v1.1.json.gz, TOKENIZER an uncased BERT's tokenizer, MINILM the weights of
-# all-MiniLM-L6-v2 (recipe and quality only). Each group has a limit of its own, so that one that hangs does not take
-# the time of the others. Results come into OUT as they are measured.
+# all-MiniLM-L6-v2 (recipe and quality only). Each benchmark has its own time limit, so that a hanging one does not block
+# the others. Results are written to OUT as they are measured.
 set -u
 : "${DATASET:?}" "${TOKENIZER:?}" "${CACHE:?}" "${OUT:?}"
 mkdir -p "$CACHE" "$OUT"
@@ -20,14 +20,14 @@ measure() { # SECONDS MODULE RESULTS [OPTION ...]
         --results "$OUT/$results.json" "$@" || echo "FAILED $module ($?)"
 }
 
-together() { # SECONDS MODULE RESULTS [OPTION ...], on both cards
+together() { # SECONDS MODULE RESULTS [OPTION ...], on both GPUs
     seconds=$1 module=$2 results=$3
     shift 3
     timeout -k 10 "$seconds" torchrun --standalone --nproc-per-node 2 -m "benchmarks.$module" --tokenizer "$TOKENIZER" \
         --cache "$CACHE" --results "$OUT/$results.json" "$@" || echo "FAILED $module ($?)"
 }
 
-on_card() { # CARD COMMAND ..., in a shell of its own with half of the cores
+on_card() { # GPU COMMAND ..., with half of the cores
     local card=$1
     shift
     taskset -pc "$((card * half))-$((card * half + half - 1))" "$BASHPID" >/dev/null
@@ -35,7 +35,7 @@ on_card() { # CARD COMMAND ..., in a shell of its own with half of the cores
     "$@"
 }
 
-beside() { # COMMAND ... -- COMMAND ...: the first on card 0, the second on card 1
+beside() { # COMMAND ... -- COMMAND ...: the first on GPU 0, the second on GPU 1
     local first=()
     while [ "$1" != -- ]; do
         first+=("$1")
@@ -55,12 +55,12 @@ for group in "$@"; do
         beside measure 330 training.train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
             measure 330 training.train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
         ;;
-    # Weak and strong apart: all variants of both need more memory than two cards have.
+    # Weak and strong scaling separately: all variants of both need more memory than two GPUs have.
     scaling)
         measure 170 training.scaling scaling-weak --squad "$train" --strong 0 --ready-within 110
         measure 170 training.scaling scaling-strong --squad "$train" --weak 0 --ready-within 110
         ;;
-    # What two GPUs cost: ours, DDP's own, none, smaller buckets, and FSDP's.
+    # Cost of reducing gradients on two GPUs: our reducer, DDP's, none, smaller buckets, and FSDP.
     parts)
         measure 60 training.step_parts parts-24 --squad "$train"
         for variant in ddp "ddp --exchange ddp" "ddp --exchange none" "ddp --bucket-mib 25" fsdp; do
@@ -71,28 +71,28 @@ for group in "$@"; do
             echo "FAILED ceilings ($?)"
         ;;
     saving)
-        beside measure 140 checkpoints.checkpoint_stall stall-1 --squad "$train" --saves 12 -- measure 100 training.evaluation_speed evaluation-base \
+        beside measure 140 checkpoints.save_stall stall-1 --squad "$train" --saves 12 -- measure 100 training.evaluation_speed evaluation-base \
             --squad "$train" --dev "$dev"
         for parallel in ddp fsdp; do
-            together 140 checkpoints.checkpoint_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --saves 12
+            together 140 checkpoints.save_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --saves 12
         done
         ;;
     resize)
         measure 240 checkpoints.resize resize --squad "$train"
         ;;
     memory)
-        measure 150 memory.memory memory --squad "$train" --limit 40
+        measure 150 memory.bert_large memory --squad "$train" --limit 40
         ;;
     recipe)
         measure 290 quality.recipe_time recipe --dataset "$DATASET" --parallel none
         ;;
     quality)
-        measure 540 quality.quality quality --dataset "$DATASET" --model "${MINILM:?}" --limit 500
+        measure 540 quality.parity quality --dataset "$DATASET" --model "${MINILM:?}" --limit 500
         ;;
-    # The recipe's time on one card, and both kinds of training for quality on the other.
+    # Time of the recipe on one GPU, quality runs of both trainers on the other.
     recipe-and-quality)
         beside measure 400 quality.recipe_time recipe --dataset "$DATASET" --parallel none -- \
-            measure 400 quality.quality quality --dataset "$DATASET" --model "${MINILM:?}" --limit 370 --cards 1 1
+            measure 400 quality.parity quality --dataset "$DATASET" --model "${MINILM:?}" --limit 370 --cards 1 1
         ;;
     *)
         echo "no group $group" >&2

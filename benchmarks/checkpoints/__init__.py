@@ -1,1 +1,1 @@
-"""Cost of saves, and checkpoints loaded at another world size."""
+"""Cost of saves, and checkpoints resumed at another world size or strategy."""

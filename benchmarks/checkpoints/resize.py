@@ -1,6 +1,6 @@
-"""A checkpoint goes on at another world size and under the other strategy: losses, times and bytes.
+"""Resumes checkpoints at another world size and with the other strategy: losses, times and bytes.
 
-One process starts the ranks of each part itself. Dropout is off, or the losses of other world sizes could not be equal.
+One process starts the ranks of each part itself. Dropout is off, so that losses of different world sizes can be equal.
 """
 
 import argparse
@@ -30,11 +30,11 @@ STRATEGIES: tuple[Parallel, ...] = ("ddp", "fsdp")
 
 @dataclass(frozen=True)
 class Part:
-    """Steps that are taken, from a checkpoint unless they begin at 0."""
+    """A range of steps; it resumes from a checkpoint unless it begins at 0."""
 
     parallel: Parallel
     directory: str
-    """Of checkpoints; where there are none nothing is loaded."""
+    """Directory of checkpoints; if it is empty, nothing is loaded."""
     first: int
     last: int
 
@@ -54,7 +54,7 @@ class SaveTimes:
 
 
 def parts(given: argparse.Namespace, wanted: Sequence[Part]) -> list[dict[str, Any]]:
-    """Take the steps of the parts on this rank, one part after the other, and return what each came to."""
+    """Take the steps of the parts on this rank, one part after the other; return the result of each."""
     topology = Topology.from_env()
     with topology.process_group(PROCESS_GROUP_TIMEOUT):
         return [take(given, part, topology) for part in wanted]
@@ -63,8 +63,8 @@ def parts(given: argparse.Namespace, wanted: Sequence[Part]) -> list[dict[str, A
 def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str, Any]:
     """Take the steps of a part; every rank must call this.
 
-    The rate is high from the first step on, so that all steps count. A part that begins at 0 saves after its half and
-    goes on, so its later losses are those of an uninterrupted run.
+    The learning rate is high from the first step on, so that all steps matter. A part that begins at 0 saves at its
+    half and continues, so its later losses are those of an uninterrupted run.
     """
     config = TrainConfig(
         model=given.model,
@@ -78,7 +78,7 @@ def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str,
         cuda_graphs=False,
         kernels=False,
     )
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     with ExitStack() as stack:
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         loop = Loop(config, Data.of(given).features(), topology, given.model, stack, **off)
@@ -90,20 +90,20 @@ def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str,
         began = time.perf_counter()
         if (found := checkpointer.newest_whole()) is not None:
             checkpointer.restore(*found)
-            told["restore_s"] = time.perf_counter() - began
+            result["restore_s"] = time.perf_counter() - began
         for step in range(part.first, part.last):
             if not part.first and step == part.last // 2:
                 checkpointer.start(step, "interval")
             loop.step()
         loop.read_all()
         checkpointer.finish()
-        told.update(record.times)
-        told["losses"] = loop.losses
-    return told
+        result.update(record.times)
+        result["losses"] = loop.losses
+    return result
 
 
 def on_ranks(world_size: int, given: argparse.Namespace, wanted: Sequence[Part]) -> list[dict[str, Any]]:
-    """Return what the parts told on rank 0 of new processes."""
+    """Run the parts on new ranks and return the results of rank 0."""
     launch = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -119,12 +119,12 @@ def on_ranks(world_size: int, given: argparse.Namespace, wanted: Sequence[Part])
 
 
 def main() -> int:
-    """Save under each, go on under each, and return 1 if a loss differs by more than the tolerance."""
+    """Save with each strategy, resume with each; return 1 if a loss differs by more than the tolerance."""
     options = parser(__doc__ or "")
     options.add_argument("--model", default="bert-base")
     options.add_argument("--batch-size", type=int, default=24, help="features of a step over all ranks")
     options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    options.add_argument("--steps", type=int, default=20, help="half of them before the checkpoint")
+    options.add_argument("--steps", type=int, default=20, help="number of steps; the checkpoint is at their half")
     options.add_argument("--tolerance", type=float, default=1e-3)
     options.add_argument("--most-ranks", type=int, default=2)
     given = options.parse_args()
@@ -157,7 +157,7 @@ def row_of(
     resumed: dict[str, Any],
     fresh: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the measurement of one way on, beside the run that was not interrupted and one that loaded nothing."""
+    """Return the result of one resume, compared with the uninterrupted run and with a run that loaded nothing."""
     expected = whole["losses"][given.steps // 2 :]
     return {
         "what": "resize",
@@ -179,7 +179,7 @@ def row_of(
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """Return what the terminal says of a measurement."""
+    """Return a measurement as a line for the terminal."""
     return (
         f"{row['saved_by']} -> {row['restored_by']}: largest difference of a loss {row['largest_difference']:.2e}, "
         f"last {row['losses_resumed'][-1]:.5f} for {row['losses'][-1]:.5f}; save {row['save_time_s']:.2f} s, restore "

@@ -1,7 +1,7 @@
-"""How long a save stops the steps, and what saves at an interval add to their time; one process, or under torchrun.
+"""How long a save blocks the steps, and how much time saves at an interval add; one process, or under torchrun.
 
-To learn what takes the time of steps that go on meanwhile, parts of a save may be left out, and so may what the trainer
-does to keep full collections of garbage short.
+To find what slows down the steps during a save, parts of a save can be left out (`--leave-out`): writing, hashing, or
+excluding long-lived objects from garbage collection (settle).
 """
 
 import gc
@@ -27,7 +27,7 @@ PARTS = ("write", "hash", "settle")
 
 
 def leave_out(parts: Collection[str]) -> None:
-    """Let saves do without some of their parts: what comes out is no checkpoint."""
+    """Leave out parts of all saves; the files are then no valid checkpoint."""
     if "write" in parts:
         async_writer.AsyncWriter._write_share = lambda *_: None  # type: ignore[method-assign]
     if "hash" in parts:
@@ -38,8 +38,8 @@ def leave_out(parts: Collection[str]) -> None:
         garbage_collection.settle = lambda: None
 
 
-class Collections:
-    """The time of full collections of garbage, in which no thread of this process runs Python."""
+class CollectionTimer:
+    """Sums the time of full garbage collections, during which no thread of this process runs Python."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -56,7 +56,7 @@ class Collections:
 
 
 class Saver:
-    """Saves the state of an engine and keeps the times of each save."""
+    """Saves the state of a train step and keeps the times of each save."""
 
     def __init__(self, directory: Path, topology: Topology, train_step: TrainStep) -> None:
         self._checkpointer = Checkpointer(directory, topology, app_state_of(train_step), keep=2, record=self)
@@ -66,12 +66,12 @@ class Saver:
         self.num_bytes = 0
 
     def prepare(self) -> None:
-        """Do what the trainer does in its first step."""
+        """Prepare saves as the trainer does in its first step."""
         self._checkpointer.prepare()
         garbage_collection.settle()
 
     def start(self) -> None:
-        """Begin to save as the trainer does, once the steps so far are computed."""
+        """Start a save as the trainer does, once all steps so far are computed."""
         synchronize()
         self._number += 1
         began = time.perf_counter()
@@ -79,24 +79,24 @@ class Saver:
         self.stalls_s.append(time.perf_counter() - began)
 
     def finish(self) -> None:
-        """Wait for the save."""
+        """Wait for the save in progress."""
         self._checkpointer.finish()
 
     def flush(self) -> None:
         """Do nothing: there is no journal."""
 
     def write(self, _kind: str, fields: dict[str, Any]) -> None:
-        """Keep time and size of a checkpoint that is whole."""
+        """Keep time and size of a committed checkpoint."""
         self.saves_s.append(fields["save_time_s"])
         self.num_bytes = fields["bytes"]
 
     def close(self) -> None:
-        """Wait for the pending save."""
+        """Wait for the save in progress."""
         self._checkpointer.close()
 
 
 def seconds(loop: Loop, num_steps: int, saver: Saver | None) -> float:
-    """Return the time of so many steps, with a save from their beginning if there is a saver."""
+    """Return the time of a number of steps; with a saver, a save starts with them."""
     synchronize()
     began = time.perf_counter()
     if saver is not None:
@@ -110,19 +110,19 @@ def seconds(loop: Loop, num_steps: int, saver: Saver | None) -> float:
 
 
 def measure(loop: Loop, saver: Saver, *, num_saves: int, every: int, window: int) -> dict[str, Any]:
-    """Return what saves cost; every rank must call this.
+    """Return the cost of saves; every rank must call this.
 
     Args:
         loop: warmed up.
-        saver: of the loop's engine.
-        num_saves: of which stalls are taken, each in a window of steps beside one without a save.
-        every: steps between two saves, for the inflation.
-        window: steps that go on while a save is written; what is left of it then is waited for, and counts.
+        saver: of the loop's train step.
+        num_saves: number of windows with a save; each is compared with a window without one.
+        every: steps between two saves, for ``inflation_percent``.
+        window: steps of a window; the time waiting for the rest of a save after them is included.
     """
     loop.step()
     saver.prepare()
     seconds(loop, window, saver)
-    collections = Collections()
+    collections = CollectionTimer()
     plain: list[float] = []
     with_save: list[float] = []
     for _ in range(num_saves):
@@ -152,9 +152,9 @@ def main() -> None:
     add_loop_options(options)
     options.add_argument("--saves", type=int, default=20)
     options.add_argument("--every", type=int, default=1000, help="steps between two saves")
-    options.add_argument("--window", type=int, default=700, help="steps that are timed with a save and without")
-    options.add_argument("--leave-out", nargs="+", default=[], choices=PARTS, help="to try without it")
-    options.add_argument("--directory", type=Path, help="to save in; default: where temporary files go")
+    options.add_argument("--window", type=int, default=700, help="steps that are timed with and without a save")
+    options.add_argument("--leave-out", nargs="+", default=[], choices=PARTS, help="parts of a save to leave out")
+    options.add_argument("--directory", type=Path, help="to save in; default: the directory of temporary files")
     given = options.parse_args()
     leave_out(given.leave_out)
     topology = Topology.from_env()
@@ -173,7 +173,7 @@ def main() -> None:
             row |= {"world_size": topology.world_size, "global_batch_size": given.batch_size, **found, **facts()}
             write(given.results, [row])
             print(
-                f"{given.parallel} x {topology.world_size}: stall p50 {row['stall_p50_ms']:.1f} ms, p95 "
+                f"{given.parallel} x {topology.world_size}: blocked p50 {row['stall_p50_ms']:.1f} ms, p95 "
                 f"{row['stall_p95_ms']:.1f} ms, max {row['stall_max_ms']:.1f} ms; whole save "
                 f"{statistics.median(row['save_time_s']):.2f} s, {row['bytes'] / 2**20:.0f} MiB; every {given.every} "
                 f"steps +{row['inflation_percent']:.2f}%",

@@ -1,1 +1,1 @@
-"""Real runs under faults: what they cost and what they lose."""
+"""Real runs under injected faults: recovery times and losses of data."""

@@ -1,8 +1,8 @@
-"""Kill a process that journals, again and again: what it was told to be durable must be in the file.
+"""Kills a process that writes a journal, again and again: every acknowledged line must be in the file.
 
-Each life is an attempt of one run. It writes steps, and after some of them flushes and says through a pipe how many
-lines are acknowledged. It is killed with SIGKILL once it has said so a random number of times and a random part of a
-write interval has passed.
+Each process is an attempt of one run. It writes steps, flushes from time to time, and then sends the number of
+acknowledged lines through a pipe. It gets SIGKILL after a random number of acknowledgements and a random part of a
+write interval.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from benchmarks.support.circumstances import circumstances
+from benchmarks.support.machine import machine_facts
 from elasticqa.run.journal import Journal, claim_attempt
 from elasticqa.run.line_writer import WRITE_INTERVAL_S
 
@@ -30,7 +30,7 @@ _MOST_LINES = 8
 
 @dataclass
 class Count:
-    """What was found after all kills."""
+    """Counts over all kills."""
 
     kills: int = 0
     acknowledged_lines: int = 0
@@ -39,8 +39,8 @@ class Count:
     torn_last_lines: int = 0
 
 
-def _live(run: Path, attempt: int, seed: int, told: int) -> NoReturn:
-    """Journal until killed."""
+def _write_until_killed(run: Path, attempt: int, seed: int, pipe: int) -> NoReturn:
+    """Write a journal until killed."""
     chance = random.Random(seed)
     journal = Journal(run, attempt, 0)
     num_lines = 0
@@ -49,44 +49,44 @@ def _live(run: Path, attempt: int, seed: int, told: int) -> NoReturn:
             num_lines += 1
             journal.write("step", {"step": num_lines, "loss": chance.random(), "note": "x" * chance.randrange(200)})
         journal.flush()
-        os.write(told, num_lines.to_bytes(4, "little"))
+        os.write(pipe, num_lines.to_bytes(4, "little"))
 
 
-def _acknowledged(told: int, count: int) -> int:
-    """Return the last of so many acknowledgements."""
+def _acknowledged(pipe: int, count: int) -> int:
+    """Read ``count`` acknowledgements and return the last."""
     last = 0
     for _ in range(count):
-        last = int.from_bytes(os.read(told, 4), "little")
+        last = int.from_bytes(os.read(pipe, 4), "little")
     return last
 
 
 def kill_once(run: Path, seed: int, count: Count) -> None:
-    """Start a process that journals, kill it, and count what it left."""
+    """Start a process that writes a journal, kill it, and count the lines that it left."""
     chance = random.Random(seed)
     attempt = claim_attempt(run)
-    told, tell = os.pipe()
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(told)
-        _live(run, attempt, seed, tell)
-    os.close(tell)
-    last = _acknowledged(told, chance.randrange(1, _MOST_ACKNOWLEDGEMENTS + 1))
-    # In any phase of a write: the writer's own interval included in one of eight lives.
+        os.close(reading)
+        _write_until_killed(run, attempt, seed, writing)
+    os.close(writing)
+    last = _acknowledged(reading, chance.randrange(1, _MOST_ACKNOWLEDGEMENTS + 1))
+    # Hits all phases of a write; one of eight processes lives through a whole write interval.
     pause = WRITE_INTERVAL_S if chance.randrange(8) == 0 else 0.01
     end = time.monotonic() + chance.random() * pause
     while (left := end - time.monotonic()) > 0:
-        if select.select([told], [], [], left)[0]:
-            last = _acknowledged(told, 1)
+        if select.select([reading], [], [], left)[0]:
+            last = _acknowledged(reading, 1)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    # What it said before it died counts as well.
-    while said := os.read(told, 4):
-        last = int.from_bytes(said, "little")
-    os.close(told)
-    _look(run / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl", last, count)
+    # Acknowledgements that are still in the pipe count as well.
+    while content := os.read(reading, 4):
+        last = int.from_bytes(content, "little")
+    os.close(reading)
+    _count_lines(run / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl", last, count)
 
 
-def _look(path: Path, acknowledged: int, count: Count) -> None:
+def _count_lines(path: Path, acknowledged: int, count: Count) -> None:
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     found = [json.loads(line)["step"] for line in whole.splitlines()]
@@ -95,15 +95,15 @@ def _look(path: Path, acknowledged: int, count: Count) -> None:
     count.lost_lines += len(set(range(1, acknowledged + 1)) - set(found))
     count.kept_unacknowledged_lines += len(found) - acknowledged if len(found) > acknowledged else 0
     count.torn_last_lines += len(whole) != len(content)
-    assert found == list(range(1, len(found) + 1)), f"{path} has a hole or a line twice"
+    assert found == list(range(1, len(found) + 1)), f"{path} misses a line or has one twice"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Kill, print the count, keep it; returns 1 if an acknowledged line was lost."""
+    """Kill, print and write the counts; return 1 if an acknowledged line was lost."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults.journal_kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="on the file system to try; default: the one of temporary files")
+    parser.add_argument("--folder", type=Path, help="on the file system to test; default: that of temporary files")
     parser.add_argument("--results", type=Path)
     options = parser.parse_args(argv)
     count = Count()
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "measurement": "journal_kills",
         **asdict(count),
         "seconds": round(time.monotonic() - began, 1),
-        **circumstances("benchmarks.faults.journal_kills"),
+        **machine_facts("benchmarks.faults.journal_kills"),
     }
     print(json.dumps(result, indent=1))
     if options.results is not None:

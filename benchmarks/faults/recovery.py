@@ -1,10 +1,10 @@
-"""From the SIGKILL of a worker to the next step, and the share of useful work at a kill a minute.
+"""Time from the SIGKILL of a worker to the next step, and the share of useful work at one kill per minute.
 
-A job of two nodes with one worker each, every process with an interpreter of its own, a tiny model: what is measured
-is the way back, not the computation. A step counts once its line is in the journal's file.
+A job of two nodes with one worker each, a new interpreter for every process, and a tiny model, so that the recovery is
+measured and not the computation. A step counts once its line is in the journal's file.
 
-Useful work is the time that went into the steps of the window over the window's length; of steps that were done twice
-the last time counts. The share at one kill in ten minutes is computed, from recoveries and redone steps.
+Useful work is the time of the steps of a window divided by its length; of redone steps only the last time counts. The
+share at one kill in ten minutes is computed from recoveries and redone steps.
 """
 
 import argparse
@@ -18,24 +18,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.support.circumstances import circumstances
+from benchmarks.support.machine import machine_facts
 from benchmarks.support.small_run import write_data, write_model
-from tests.chaos.check import journal_of
-from tests.chaos.job import Job, kill
-from tests.chaos.processes import Executed
+from tests.chaos.job import ChaosJob, kill
+from tests.chaos.processes import ExecutedStarter
 from tests.support.processes import until
+from tests.support.training import journal
 
 CHECKPOINT_EVERY = 50
 _TAIL_BYTES = 1 << 13
 _STEP_LINE = re.compile(rb'"kind":"step","step":(\d+)[^\n]*\n')
 _STEPS_BETWEEN = 20
-"""That an attempt does before it is hit, at least."""
+"""Minimum steps of an attempt before the next kill."""
 
 
-class Recoveries:
-    """A job whose workers are killed."""
+class WorkerKiller:
+    """Kills workers of a job and measures the recovery."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ChaosJob) -> None:
         self._job = job
         self._turn = 0
 
@@ -50,12 +50,12 @@ class Recoveries:
         return 0, 0
 
     def train(self, count: int) -> None:
-        """Wait until the newest attempt has done so many steps."""
+        """Wait until the newest attempt has done ``count`` more steps."""
         attempt, first = self.newest()
         until(lambda: self.newest()[0] > attempt or self.newest()[1] >= first + count, f"{count} steps")
 
     def kill(self) -> dict[str, float]:
-        """Kill a worker, of one node after the other; return what it cost.
+        """Kill a worker, of the two nodes in turn; return the cost.
 
         Returns:
             ``recovery_s`` until the next step is acknowledged, and ``redone_steps``.
@@ -67,39 +67,39 @@ class Recoveries:
         kill(self._job.workers(node)[0].pid)
         until(lambda: self.newest()[0] > attempt, f"a step after the kill\n{self._job.output()}")
         seconds = time.monotonic() - began
-        setup = journal_of(self._job.directory, self.newest()[0])["setup"][0]
-        # Steps that were done and not yet in the file when it was read are not counted.
+        setup = journal(self._job.directory, self.newest()[0])["setup"][0]
+        # Steps whose line was not yet in the file are not counted.
         return {"recovery_s": round(seconds, 2), "redone_steps": step - setup["start_step"]}
 
 
-def seconds_per_step(job: Job) -> float:
-    """Return the seconds of a step of the first attempt, saves included, its first five steps left out."""
-    steps = journal_of(job.directory, 1)["step"][5:]
+def seconds_per_step(job: ChaosJob) -> float:
+    """Return the seconds per step of the first attempt, with saves, without its first five steps."""
+    steps = journal(job.directory, 1)["step"][5:]
     return float(steps[-1]["t"] - steps[0]["t"]) / (len(steps) - 1)
 
 
-def useful_s(job: Job, began_at: float) -> float:
-    """Return the seconds since a Unix time that went into steps that count: those of the newest attempt that did each.
+def useful_s(job: ChaosJob, began_at: float) -> float:
+    """Return the seconds of useful steps since a Unix time; of redone steps the newest attempt counts.
 
-    From the line of a step to that of the next one, saves included; an attempt's first step counts with its own time.
+    A step's time is from the line before to its own line, with saves; an attempt's first step counts its own time.
     """
     seconds: dict[int, float] = {}
     for path in sorted(job.directory.glob("journal/attempt-*-node-00000.jsonl")):
         before = None
-        for line in journal_of(job.directory, int(path.name.split("-")[1]))["step"]:
+        for line in journal(job.directory, int(path.name.split("-")[1]))["step"]:
             took = line["step_time_s"] if before is None else line["t"] - before
             before = line["t"]
             seconds[line["step"]] = took if line["t"] >= began_at else 0.0
     return sum(seconds.values())
 
 
-def useful_share(job: Job, recoveries: Recoveries, num_minutes: int) -> dict[str, Any]:
-    """Return the share of useful work over some minutes with a kill in each of them."""
+def useful_share(job: ChaosJob, killer: WorkerKiller, num_minutes: int) -> dict[str, Any]:
+    """Return the share of useful work over some minutes with one kill in each."""
     began, began_at = time.monotonic(), time.time()
     costs = []
     for minute in range(num_minutes):
         _wait_until(began + 60 * (minute + 0.5))
-        costs.append(recoveries.kill())
+        costs.append(killer.kill())
         _wait_until(began + 60 * (minute + 1))
     window_s = time.monotonic() - began
     return {
@@ -114,14 +114,16 @@ def _wait_until(end: float) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print and keep."""
+    """Measure, print and write the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults.recovery", description=__doc__)
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--minutes", type=int, default=2, help="with a kill in each, for the share of useful work")
+    parser.add_argument(
+        "--minutes", type=int, default=2, help="minutes with a kill in each, for the share of useful work"
+    )
     parser.add_argument("--results", type=Path)
     options = parser.parse_args(argv)
-    facts = circumstances("benchmarks.faults.recovery")
-    starter = Executed()
+    facts = machine_facts("benchmarks.faults.recovery")
+    starter = ExecutedStarter()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         home.mkdir()
@@ -131,17 +133,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             "--global-batch-size=7", "--micro-batch-size=4", "--epochs=100000", "--log-every-s=1", "--no-eval-before",
             f"--checkpoint-every-steps={CHECKPOINT_EVERY}",
         ]  # fmt: skip
-        job = Job(starter, home, "2:2", flags)
-        recoveries = Recoveries(job)
+        job = ChaosJob(starter, home, "2:2", flags)
+        killer = WorkerKiller(job)
         try:
             job.start_nodes(2)
-            until(lambda: recoveries.newest()[1] >= 4 * CHECKPOINT_EVERY, "the first steps")
+            until(lambda: killer.newest()[1] >= 4 * CHECKPOINT_EVERY, "the first steps")
             step_s = seconds_per_step(job)
             costs = []
             for _ in range(options.kills):
-                costs.append(recoveries.kill())
-                recoveries.train(_STEPS_BETWEEN)
-            share = useful_share(job, recoveries, options.minutes) if options.minutes else {}
+                costs.append(killer.kill())
+                killer.train(_STEPS_BETWEEN)
+            share = useful_share(job, killer, options.minutes) if options.minutes else {}
         finally:
             starter.close()
     seconds = [each["recovery_s"] for each in costs + share.get("kills", [])]
@@ -156,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "costs": costs,
         "a_kill_a_minute": share,
         "computed_useful_share_at_one_kill_in_ten_minutes": round(1 - lost_s / 600, 4),
-        "load_average_at_the_end": circumstances("")["load_average"],
+        "load_average_at_the_end": machine_facts("")["load_average"],
         **facts,
     }
     print(json.dumps(result, indent=1))

@@ -1,10 +1,10 @@
-"""Memory of BERT-large: DDP against FSDP, with and without activation checkpointing, and the largest batch that fits.
+"""Memory of BERT-large with DDP and FSDP, with and without activation checkpointing, and the largest batch that fits.
 
-Every feature is of the full length, so that all ranks run out of memory at the same batch. A batch that does not fit is
-tried for real; as nothing can go on after it, new processes look for the largest between it and the one before.
+Every feature has the full length, so that all ranks run out of memory at the same batch. Batches that do not fit are
+really tried; since no process can continue after one, new processes search between it and the batch before.
 
-With `--alone` one GPU does as rank 0 of so many: the model is replicated or sharded, and steps allocate, as ever, but
-nothing is exchanged (torch's fake process group). What NCCL itself takes is not in such figures.
+With `--alone` one GPU runs rank 0 of several: the model is replicated or sharded and steps allocate as usual, but
+there is no communication (torch's fake process group). The memory of NCCL itself is then not included.
 """
 
 import os
@@ -22,14 +22,14 @@ from benchmarks.support.setup import Data, facts, model_name, parser, write
 
 STRATEGIES = ("ddp", "fsdp")
 RANK = "from benchmarks.memory.rank import main; main()"
-"""Not as a module, whose classes would then be others than those of the messages."""
+"""Not with -m: the classes of a __main__ module would differ from those of the messages."""
 
 
 class Ranks:
-    """Processes that have imported all and wait: one life ends with a batch that does not fit."""
+    """Processes that have done their imports and wait for a request; a batch that does not fit ends them."""
 
     def __init__(self, world_size: int, log: Path, *, is_alone: bool = False) -> None:
-        """Start the processes, or rank 0 alone."""
+        """Start the processes, or only rank 0."""
         self.log = log
         self._connections: list[Connection[Any, Any]] = []
         self._processes = []
@@ -56,7 +56,7 @@ class Ranks:
             self._connections.append(ours)
 
     def fits(self, ask: Request, limit_s: float) -> list[Fit]:
-        """Return what fits, in the order of the batches asked for; the largest over the ranks of each figure."""
+        """Return the batches that fit, in the order of the request; of all ranks the one with the highest peak."""
         for connection in self._connections:
             connection.send(ask)
         found: dict[Connection[Any, Any], list[Fit]] = {connection: [] for connection in self._connections}
@@ -69,14 +69,14 @@ class Ranks:
                 except (EOFError, ConnectionResetError):
                     at_work.remove(connection)
             if any(len(found[connection]) < len(ask.batches) for connection in found.keys() - at_work):
-                # The others wait for a rank that has no memory left, or that failed.
+                # The other ranks wait for a rank that ran out of memory or failed.
                 break
         return [
             max(of_ranks, key=lambda fit: fit.peak_memory_bytes or 0) for of_ranks in zip(*found.values(), strict=False)
         ]
 
     def stop(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         for process in self._processes:
             process.kill()
             process.wait()
@@ -87,48 +87,51 @@ def main() -> None:
     options = parser(__doc__ or "")
     options.add_argument("--model", default="bert-large", help="tiny, bert-base, bert-large or a directory")
     options.add_argument("--gpus", type=int, default=2)
-    options.add_argument("--alone", action="store_true", help="rank 0 of these GPUs, on one")
-    options.add_argument("--reference", type=int, default=16, help="features a GPU of the peak that is shown")
-    options.add_argument("--most", type=int, default=2048, help="features a GPU that are not exceeded")
-    options.add_argument("--limit", type=float, default=60, help="seconds a search")
+    options.add_argument("--alone", action="store_true", help="run only rank 0 of these GPUs")
+    options.add_argument("--reference", type=int, default=16, help="features per GPU for the peak memory")
+    options.add_argument("--most", type=int, default=2048, help="largest features per GPU to try")
+    options.add_argument("--limit", type=float, default=60, help="seconds of a search")
     given = options.parse_args()
     data = Data.of(given)
     data.features()
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as logs:
         cases = [(parallel, recomputes) for recomputes in (False, True) for parallel in STRATEGIES]
-        # Imports take longer than a search, so that all are started at once.
-        num_lives = 2 if given.most >= 2 * given.reference else 1
-        lives = [
-            [Ranks(given.gpus, Path(logs) / f"{number}-{life}.log", is_alone=given.alone) for life in range(num_lives)]
+        # Imports take longer than a search, so all processes are started at once.
+        num_searches = 2 if given.most >= 2 * given.reference else 1
+        searches = [
+            [
+                Ranks(given.gpus, Path(logs) / f"{number}-{search}.log", is_alone=given.alone)
+                for search in range(num_searches)
+            ]
             for number in range(len(cases))
         ]
         try:
-            for (parallel, recomputes), own in zip(cases, lives, strict=True):
+            for (parallel, recomputes), own in zip(cases, searches, strict=True):
                 results.append(_measure(own, data, given, parallel=parallel, recomputes=recomputes))
                 write(given.results, results)
         finally:
-            for ranks in (each for own in lives for each in own):
+            for ranks in (each for own in searches for each in own):
                 ranks.stop()
 
 
-def _measure(lives: list[Ranks], data: Data, given: Any, *, parallel: str, recomputes: bool) -> dict[str, Any]:
-    """Return the measurement of a case: doubling first, then three quarters of the way between."""
+def _measure(searches: list[Ranks], data: Data, given: Any, *, parallel: str, recomputes: bool) -> dict[str, Any]:
+    """Return the measurement of a case: double the batch until it does not fit, then try quarters in between."""
     doubling = [given.reference]
     while doubling[-1] * 2 <= given.most:
         doubling.append(doubling[-1] * 2)
-    first = lives[0].fits(Request(data, given.model, parallel, recomputes, doubling, given.alone), given.limit)
-    # Whoever still waits in an exchange holds memory.
-    lives[0].stop()
+    first = searches[0].fits(Request(data, given.model, parallel, recomputes, doubling, given.alone), given.limit)
+    # Ranks that wait in a collective hold memory.
+    searches[0].stop()
     largest = first[-1].batch if first else 0
     second = []
     if first and largest < doubling[-1]:
         between = [largest + largest * quarter // 4 for quarter in (1, 2, 3)]
-        second = lives[1].fits(Request(data, given.model, parallel, recomputes, between, given.alone), given.limit)
-    for ranks in lives:
+        second = searches[1].fits(Request(data, given.model, parallel, recomputes, between, given.alone), given.limit)
+    for ranks in searches:
         ranks.stop()
     if not first:
-        print(f"FAILED {parallel}: {lives[0].log.read_text(errors='replace')[-2000:]}", flush=True)
+        print(f"FAILED {parallel}: {searches[0].log.read_text(errors='replace')[-2000:]}", flush=True)
     best = (first + second)[-1] if first else None
     reference = first[0] if first else None
     row = {

@@ -1,4 +1,4 @@
-"""One rank of `memory`: steps at batches that grow, until one does not fit. Started by `memory` only."""
+"""One rank of `bert_large`: takes steps with growing batches until one does not fit. Only `bert_large` starts it."""
 
 import os
 import sys
@@ -36,21 +36,21 @@ EXIT_NO_MEMORY = 3
 
 @dataclass(frozen=True)
 class Request:
-    """What to try."""
+    """A search for the largest batch."""
 
     data: Data
     model: str
     parallel: str
     recomputes: bool
     batches: list[int]
-    """Features a rank, rising."""
+    """Features per rank, ascending."""
     is_alone: bool
-    """The other ranks are not there, and nothing is exchanged with them."""
+    """Run without the other ranks and without communication."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A batch that fits a rank, and what it took."""
+    """A batch that fits on a rank, and its memory."""
 
     batch: int
     peak_memory_bytes: int | None
@@ -61,11 +61,11 @@ class Fit:
 
 
 class LoneRank(Topology):
-    """A rank whose world is not there: collectives of tensors return at once, what they give is undefined."""
+    """A rank without the other ranks: collectives of tensors return at once with undefined values."""
 
     @contextmanager
     def process_group(self, timeout: timedelta) -> Iterator[None]:
-        """Hold a default group in which nothing is exchanged."""
+        """Hold a default process group without communication."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         dist.init_process_group("fake", store=FakeStore(), rank=self.rank, world_size=self.world_size)
@@ -79,12 +79,12 @@ class LoneRank(Topology):
         return value
 
     def gather(self, value: T | None) -> list[T]:
-        """Return the value as that of every rank."""
+        """Return the value once per rank."""
         return [] if value is None else [value] * self.world_size
 
 
 def main() -> None:
-    """Try batch after batch and tell each that fits."""
+    """Try the batches in order and send each that fits."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     try:
         ask: Request = connection.recv()
@@ -112,7 +112,7 @@ def main() -> None:
                 synchronize()
             except (torch.OutOfMemoryError, DoesNotFitError, NoMemoryHereError) as error:
                 print(error, flush=True)
-                # To leave the process group in order, the other ranks would have to come along.
+                # Leaving the process group in an orderly way would need the other ranks.
                 os._exit(EXIT_NO_MEMORY)
             connection.send(Fit(batch, *_peaks(), local_parameter_bytes(engine.model), whole, card()))
 
@@ -121,7 +121,7 @@ def _leave_as_it_is(
     _: None,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[torch.Tensor]:
-    """Stand in for DDP's exchange, which happens in the bucket and so takes no memory."""
+    """Replace DDP's all-reduce, which works in place and so needs no memory."""
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done
@@ -137,10 +137,10 @@ def _engine(
         micro_batch_size=most,
         max_length=MAX_LENGTH,
         activation_checkpointing=ask.recomputes,
-        # The same for all four: a capture cannot recompute, and compiled code keeps other tensors.
+        # The same for all cases: CUDA graphs cannot recompute, and compiled code keeps other tensors.
         compile=False,
         cuda_graphs=False,
-        # Memory is what is asked for.
+        # The setting that needs least memory.
         reshard=ask.parallel == "fsdp" or None,
     )
     plan = batch_plan(config, len(features), topology.world_size)
@@ -148,7 +148,7 @@ def _engine(
 
 
 def _step_batch(step: int, batch: int, index: int, features: Features, world_size: int) -> StepBatch:
-    """Return a step in which every rank feeds one feature so many times."""
+    """Return a step in which every rank takes the same feature ``batch`` times."""
     tokens = batch * int(features.lengths[index])
     return StepBatch(
         step=step,

@@ -1,7 +1,7 @@
-"""The whole recipe `squad` from a new process to EM and F1, cold and warm, and where the seconds went.
+"""Time of the whole recipe `squad` from a new process to EM and F1, cold and warm, and of its parts.
 
-Cold: an empty home, so that features are made and code is compiled. Warm: a second run in the same home. Every
-figure but the time around the process comes from the run's own journal.
+Cold: an empty home, so that features are built and code is compiled. Warm: a second run in the same home. All values
+except the time of the process come from the run's own journal.
 """
 
 import json
@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.support.models import model_directory
-from benchmarks.training.setting import facts, model_name, write
+from benchmarks.support.setup import facts, model_directory, model_name, write
 
 
 def main() -> None:
@@ -48,10 +47,10 @@ def main() -> None:
 
 
 def run(home: Path, model: Path, dataset: Path, more: list[str]) -> dict[str, Any]:
-    """Return what a run came to and where its time went.
+    """Run the recipe and return its result and the parts of its time.
 
     Args:
-        home: that the run is recorded in.
+        home: ELASTICQA_HOME of the run.
         model: directory.
         dataset: directory.
         more: options of `elasticqa train`.
@@ -76,11 +75,11 @@ def run(home: Path, model: Path, dataset: Path, more: list[str]) -> dict[str, An
 
 
 def account(directory: Path, seconds: float) -> dict[str, Any]:
-    """Return the run's figures and the parts of its time, which add up to that of the process.
+    """Return the result of a run and the parts of its time, whose sum is the time of the process.
 
     Args:
-        directory: of the run.
-        seconds: from the start of the process to its end.
+        directory: run directory.
+        seconds: time of the process.
     """
     lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for text in (directory / "journal" / "attempt-0001-node-00000.jsonl").read_text(encoding="utf-8").splitlines():
@@ -98,14 +97,14 @@ def account(directory: Path, seconds: float) -> dict[str, Any]:
     parts["save"] = sum(line["blocked_time_s"] for line in lines["checkpoint"])
     parts["between"] = end["wall_clock_s"] - sum(parts.values())
     parts["ingest and exit"] = seconds - end["wall_clock_s"]
-    figures = lines["evaluation"][-1] if lines["evaluation"] else {}
+    evaluation = lines["evaluation"][-1] if lines["evaluation"] else {}
     return {
         "process_s": round(seconds, 2),
         "parts_s": {name: round(value, 2) for name, value in parts.items()},
         "num_steps": len(lines["step"]),
         "step_ms": {"mean": round(1e3 * mean(steady), 3), "p50": round(1e3 * usual, 3)} if steady else None,
-        "em": figures.get("em"),
-        "f1": figures.get("f1"),
+        "em": evaluation.get("em"),
+        "f1": evaluation.get("f1"),
         "final_loss": end["final_loss"],
         "peak_memory_bytes": end["peak_memory_bytes"],
         "precision": setup["precision"],

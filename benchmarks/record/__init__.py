@@ -1,1 +1,1 @@
-"""Speed of the journal and the dashboard."""
+"""Speed of the dashboard and cost of recording steps."""

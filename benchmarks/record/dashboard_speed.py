@@ -1,10 +1,10 @@
-"""How long the server takes for the pages, over a record of many runs.
+"""Response times of the dashboard's pages over a record of many runs.
 
     python -m benchmarks.record.dashboard_speed --database-url sqlite:////FOLDER/speed.db --results x.json
 
-A database without runs is migrated and filled (`dashboard_record.py`); one that holds as many runs as asked for is
-taken as it is. Pages and figures are served by uvicorn and asked for one after the other over one connection, gzip
-accepted; a time is that of a whole answer, at the client. The first answer after the start of the server is kept apart.
+An empty database is migrated and filled (`fill_database.py`); a database with the right number of runs is used as it
+is. uvicorn serves the pages and figures; one client requests them in sequence over one connection with gzip and
+measures the time of the whole response. The first response after the start of the server is reported separately.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from benchmarks.record.dashboard_record import fill
+from benchmarks.record.fill_database import fill
 from db.engine import create_engine_for, migrate
 from db.models import Run, Step
 from db.queries import num_runs
@@ -54,12 +54,12 @@ NAMES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 
 def main() -> None:
     """Fill the database and measure every page."""
-    parser = argparse.ArgumentParser(description="Time of the dashboard's pages over a record of many runs.")
-    parser.add_argument("--database-url", required=True, help="of an empty database, SQLite or PostgreSQL")
+    parser = argparse.ArgumentParser(description="Response times of the dashboard's pages over a record of many runs.")
+    parser.add_argument("--database-url", required=True, help="empty database, SQLite or PostgreSQL")
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--steps", type=int, default=10_000_000, help="of all runs together")
-    parser.add_argument("--repeats", type=int, default=100, help="requests a page, after ten that do not count")
-    parser.add_argument("--results", type=Path, required=True, help="JSON list that the measurements are added to")
+    parser.add_argument("--steps", type=int, default=10_000_000, help="sum over all runs")
+    parser.add_argument("--repeats", type=int, default=100, help="requests per page, after ten for warm-up")
+    parser.add_argument("--results", type=Path, required=True, help="JSON list to which the measurements are added")
     options = parser.parse_args()
     engine = create_engine_for(options.database_url)
     migrate(engine)
@@ -68,12 +68,12 @@ def main() -> None:
     if not found:
         fill(engine, options.runs, options.steps)
     with Session(engine) as session:
-        # The runs that come with the product are added when the server starts.
+        # Reported runs are added when the server starts.
         runs = session.scalar(select(func.count()).where(Run.provenance == "measured"))
         steps = session.scalar(select(func.count()).select_from(Step))
         run_id = session.scalar(select(Run.run_id).where(Run.status == "finished").order_by(Run.created_at.desc()))
     if runs != options.runs:
-        raise SystemExit(f"--runs {options.runs}, but the database holds {runs}: name an empty database")
+        raise SystemExit(f"--runs {options.runs}, but the database has {runs} runs: use an empty database")
     common = {
         "engine": engine.dialect.name,
         "runs": runs,
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def table(measurements: list[dict[str, Any]]) -> str:
-    """Return the measurements of one size as a table in Markdown, an engine beside the other."""
+    """Return the measurements of one size as a Markdown table, with one column per database engine."""
     by_page: dict[str, dict[str, dict[str, Any]]] = {}
     for each in measurements:
         by_page.setdefault(each["page"], {})[each["engine"]] = each
@@ -120,7 +120,7 @@ def _processor() -> str:
 
 @contextmanager
 def served(database_url: str) -> Iterator[http.client.HTTPConnection]:
-    """Yield a connection to a dashboard over the database, with an empty home directory."""
+    """Start a dashboard on the database with an empty home directory; yield a connection to it."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as home:
@@ -142,7 +142,7 @@ def served(database_url: str) -> Iterator[http.client.HTTPConnection]:
 
 
 def connect(port: int, process: subprocess.Popen[bytes]) -> http.client.HTTPConnection:
-    """Return a connection once the server answers, after the ingest with which it begins."""
+    """Return a connection once the server responds."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
@@ -153,11 +153,11 @@ def connect(port: int, process: subprocess.Popen[bytes]) -> http.client.HTTPConn
             time.sleep(0.2)
         else:
             return connection
-    raise SystemExit("the dashboard did not start within a minute; its message stands above")
+    raise SystemExit("the dashboard did not start within a minute; see its message above")
 
 
 def measure(connection: http.client.HTTPConnection, page: str, repeats: int) -> dict[str, Any]:
-    """Return percentiles of the time of a page in milliseconds, and its size as sent."""
+    """Return percentiles of the response time in milliseconds, and the compressed size."""
     times, size = [], 0
     for _ in range(1 + WARMUPS + repeats):
         began = time.perf_counter()
@@ -169,8 +169,8 @@ def measure(connection: http.client.HTTPConnection, page: str, repeats: int) -> 
             raise SystemExit(f"{page}: status {answer.status}")
         size = len(body)
     median, slow = np.quantile(times[1 + WARMUPS :], [0.5, 0.95])
-    figures = {"p50_ms": float(median), "p95_ms": float(slow), "first_ms": times[0]}
-    return {name: round(value, 2) for name, value in figures.items()} | {"bytes_gz": size}
+    times_ms = {"p50_ms": float(median), "p95_ms": float(slow), "first_ms": times[0]}
+    return {name: round(value, 2) for name, value in times_ms.items()} | {"bytes_gz": size}
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What noting a step costs the training thread, with the writer threads at work: microseconds, p50 and p99.
+"""Time on the training thread to record a step while the writer threads run: microseconds, p50 and p99.
 
-Steps are noted as the trainer notes them, every few milliseconds of computation, into a real journal on a real disk.
-Beside them `nothing`: the clock is read until ten microseconds have passed, which shows what else the machine does to a
-thread meanwhile.
+Steps are recorded as in the trainer, after a few milliseconds of computation each, to a real journal on a real disk.
+For comparison, `nothing` reads the clock until ten microseconds have passed, which shows how much the machine itself
+delays a thread.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.support.circumstances import circumstances
+from benchmarks.support.machine import machine_facts
 from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.run.journal import FeatureLog, Journal
@@ -45,12 +45,12 @@ def _wait(_: StepMetrics) -> None:
 
 
 def costs_us(note: Callable[[StepMetrics], None], num_steps: int, step_s: float) -> list[float]:
-    """Return the cost of noting each step, in microseconds.
+    """Return the time to record each step, in microseconds.
 
     Args:
-        note: a step.
-        num_steps: to note.
-        step_s: seconds of computation in torch before each.
+        note: records a step.
+        num_steps: number of steps.
+        step_s: seconds of torch computation before each.
     """
     matrix = torch.rand(256, 256)
     result = []
@@ -66,7 +66,7 @@ def costs_us(note: Callable[[StepMetrics], None], num_steps: int, step_s: float)
 
 
 def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float]]:
-    """Return the costs of nothing, of the journal alone, and of everything that is noted of a step."""
+    """Return the times for nothing, for the journal alone, and for all that is recorded of a step."""
     journal, feature_log = Journal(folder, 1, 0), FeatureLog(folder, 1, 0)
 
     def journal_only(metrics: StepMetrics) -> None:
@@ -100,11 +100,11 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print and keep."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.record.logging_cost", description=__doc__)
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--step-ms", type=float, default=5.0)
-    parser.add_argument("--folder", type=Path, help="on the file system to try; default: the one of temporary files")
+    parser.add_argument("--folder", type=Path, help="on the file system to test; default: that of temporary files")
     parser.add_argument("--results", type=Path)
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "step_ms": options.step_ms,
             **{f"p{level}_us": round(float(np.percentile(costs, level)), 2) for level in (50, 99)},
             "max_us": round(max(costs), 1),
-            **circumstances("benchmarks.record.logging_cost"),
+            **machine_facts("benchmarks.record.logging_cost"),
         }
         for what, costs in measured.items()
     ]

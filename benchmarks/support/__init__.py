@@ -1,1 +1,1 @@
-"""What several benchmarks share: small runs, models, facts of the machine."""
+"""Code that several benchmarks share: options, features, models, small runs, facts of the machine."""

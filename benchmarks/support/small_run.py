@@ -1,4 +1,4 @@
-"""A tiny model and a small data set on which a whole run takes seconds: what is measured is not the computation."""
+"""A tiny model and a small data set, so that a whole run takes seconds."""
 
 import importlib.util
 import json

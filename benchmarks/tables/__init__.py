@@ -1,1 +1,1 @@
-"""From raw results to the tables of README.md."""
+"""Makes the tables of README.md from raw results."""

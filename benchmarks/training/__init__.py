@@ -1,1 +1,1 @@
-"""Training and evaluation speed, beside the Hugging Face Trainer and Lightning."""
+"""Speed of training and evaluation, compared with the Hugging Face Trainer and Lightning."""

@@ -1,6 +1,6 @@
-"""What a card can do at most, and what a step of BERT needs of it: copies, matrix products, exchanges between cards.
+"""Limits of a GPU and what a step of BERT needs: copies, matrix products, collectives between GPUs.
 
-One process, or under torchrun for the exchanges. On a CPU it runs too, with little to say.
+One process, or under torchrun for the collectives. It also runs on a CPU, to test the script.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from elasticqa.distributed.topology import Topology
 MIB = 1 << 20
 REPEATS = 5
 ADAMW_BYTES = 28
-"""Of a weight: itself, its gradient and two moments are read, all but the gradient written, in fp32."""
+"""Bytes per weight in fp32: weight, gradient and two moments are read; all but the gradient are written."""
 HALF_WEIGHT_BYTES = 6
-"""Of a weight of the encoder: read in fp32, written in bf16, before each forward pass."""
+"""Bytes per encoder weight before each forward pass: read in fp32, written in bf16."""
 
 
 def seconds(work: Callable[[], Any], num_calls: int) -> float:
@@ -40,7 +40,7 @@ def seconds(work: Callable[[], Any], num_calls: int) -> float:
 
 
 def copies(device: torch.device, num_mib: int) -> dict[str, float]:
-    """Return GB/s within the device, read and written, and from and to page-locked memory of the host."""
+    """Return GB/s within the device, counting reads and writes, and from and to pinned host memory."""
     source = torch.zeros(num_mib * MIB // 4, device=device)
     target = torch.empty_like(source)
     result = {"copy, read and written": 2 * source.nbytes / seconds(lambda: target.copy_(source), 10) / 1e9}
@@ -63,9 +63,9 @@ def products(device: torch.device, rows: int, hidden: int, inner: int) -> dict[s
 
 
 def exchanges(device: torch.device, sizes_mib: list[int]) -> dict[str, float]:
-    """Return GB/s that each card sends in exchanges of so many MiB of fp32; every rank must call this.
+    """Return GB/s that each GPU sends in collectives of the given MiB of fp32; every rank must call this.
 
-    Sent is what a ring sends at least: 2(n-1)/n of the bytes in an all-reduce, (n-1)/n in the others.
+    Counted is the minimum that a ring sends: 2(n-1)/n of the bytes in an all-reduce, (n-1)/n in the others.
     """
     world_size = dist.get_world_size()
     part = (world_size - 1) / world_size
@@ -86,9 +86,9 @@ def exchanges(device: torch.device, sizes_mib: list[int]) -> dict[str, float]:
 
 
 def needs(model: str, tokens: int) -> dict[str, float]:
-    """Return the floating-point operations and the bytes of one training step, by arithmetic.
+    """Return the computed floating-point operations and bytes of one training step.
 
-    Of bytes only those that do not depend on the batch are counted: what activations move is hidden at best.
+    Bytes of activations are left out: at best, computation hides them.
     """
     config = bert_config(model)
     per_layer = 4 * config.hidden_size**2 + 2 * config.hidden_size * config.intermediate_size
@@ -105,8 +105,8 @@ def main() -> None:
     """Measure, write and print."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--model", default="bert-base")
-    options.add_argument("--tokens", type=int, default=4096, help="of a step: 24 features of SQuAD have about 4,100")
-    options.add_argument("--mib", type=int, default=512, help="that are copied")
+    options.add_argument("--tokens", type=int, default=4096, help="of a step; 24 features of SQuAD have about 4,100")
+    options.add_argument("--mib", type=int, default=512, help="size of a copy")
     options.add_argument("--exchange-mib", type=int, nargs="+", default=[25, 100, 420])
     options.add_argument("--results", type=Path, required=True, help="file to write, JSON")
     given = options.parse_args()

@@ -1,7 +1,7 @@
-"""Features per second of training on a CPU, beside the Hugging Face Trainer, and that both learn the same.
+"""Features per second of training on a CPU, compared with the Hugging Face Trainer, and a check that losses agree.
 
-The same means: from equal weights on equal batches without dropout, the losses of the first steps agree. transformers
-counts padding among the places where an answer may begin; there it is left out, as elasticqa does.
+The losses of the first steps are compared for equal weights and batches without dropout. transformers counts padding
+among the positions where an answer may begin; here it is left out, as elasticqa does.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 class _OverTokens(nn.Module):
-    """A model of transformers whose loss leaves padding out."""
+    """A model of transformers whose loss ignores padding."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def main() -> None:
     options.add_argument("--batch-size", type=int, default=24)
     options.add_argument("--variants", nargs="+", default=DEFAULT)
     options.add_argument("--repeats", type=int, default=5)
-    options.add_argument("--seconds", type=float, default=12.0, help="least of a repeat; 0: one step")
+    options.add_argument("--seconds", type=float, default=12.0, help="minimum of a repeat; 0: one step")
     options.add_argument("--equal-steps", type=int, default=5)
     options.add_argument("--equal-batch-size", type=int, default=4)
     given = options.parse_args()
@@ -75,7 +75,7 @@ def main() -> None:
     print(f"largest difference of {num_steps} losses: {equality['largest_difference']:.1e}", flush=True)
     write(given.results, [equality])
     cases = [Case(name, given.model, given.batch_size, data, warm_up_steps=1) for name in given.variants]
-    # The first step after the others' turn finds caches cold and threads asleep.
+    # In the first step after the other variants, caches are cold and threads asleep.
     pace = Pace(given.repeats, given.seconds, ready_within_s=600, settle_steps=1 if given.seconds else 0)
     speeds = measure(cases, pace, given.results.with_suffix(".speed.json"))
     write(given.results, [equality, *speeds])
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def ours_losses(model: str, features: Features, size: int) -> list[float]:
-    """Return elasticqa's losses of one epoch, dropout off."""
+    """Return elasticqa's losses of one epoch, without dropout."""
     config = TrainConfig(
         parallel="none",
         precision="fp32",
@@ -105,7 +105,7 @@ def ours_losses(model: str, features: Features, size: int) -> list[float]:
 
 
 def trainer_losses(model: str, features: Features, data: Data, size: int) -> list[float]:
-    """Return the Trainer's losses of one epoch in the same order, dropout off."""
+    """Return the Trainer's losses of one epoch in the same order, without dropout."""
     config = TrainConfig()
     order = epoch_order(config.seed, 0, len(features))
     with tempfile.TemporaryDirectory() as folder:

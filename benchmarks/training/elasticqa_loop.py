@@ -1,4 +1,4 @@
-"""Training steps of elasticqa as its trainer takes them: planning, packing, the step, its figures read late."""
+"""Training steps of elasticqa as its trainer takes them: sampling, packing, the step, its scalars read late."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -36,12 +36,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "elasticqa_ddp": {"parallel": "ddp"},
     "elasticqa_fsdp": {"parallel": "fsdp"},
 }
-"""Variant -> what differs from the defaults; `elasticqa` is what a user gets without a flag, `elasticqa_fp16_sdpa` what
-a GPU older than 8.0 can do."""
+"""Variant -> changes of the defaults. `elasticqa` has none; `elasticqa_fp16_sdpa` is what a GPU of compute capability
+below 8.0 can do."""
 HORIZON = 2_000
-"""Steps whose sizes are captured before anything is measured."""
+"""Steps whose sizes are captured before the measurement."""
 LAG = 2
-"""Steps after which the trainer reads figures."""
+"""Steps after which the scalars of a step are read, as in the trainer."""
 
 
 def config_of(case: Case) -> TrainConfig:
@@ -51,7 +51,7 @@ def config_of(case: Case) -> TrainConfig:
     return TrainConfig(
         model=case.model,
         global_batch_size=case.global_batch_size,
-        # The largest share may have some features more than the mean.
+        # The largest share of a rank may have a few features more than the mean.
         micro_batch_size=per_rank if case.world_size == 1 else 2 * per_rank,
         learning_rate=4e-5,
         epochs=2,
@@ -61,20 +61,20 @@ def config_of(case: Case) -> TrainConfig:
 
 
 def add_loop_options(options: ArgumentParser) -> None:
-    """Add the options of scripts that take steps by themselves, alone or under torchrun."""
+    """Add the options of scripts that take steps in their own process, alone or under torchrun."""
     options.add_argument("--model", default="bert-base")
     options.add_argument("--parallel", choices=("none", "ddp", "fsdp"), default="none")
     options.add_argument("--batch-size", type=int, default=24, help="features of a step over all ranks")
 
 
 def config_of_options(given: Namespace, topology: Topology, **more: Any) -> TrainConfig:
-    """Return the config that the options ask for."""
+    """Return the config of the options."""
     per_rank = -(-given.batch_size // topology.world_size)
     return TrainConfig(
         model=given.model,
         parallel=given.parallel,
         global_batch_size=given.batch_size,
-        # The largest share may have some features more than the mean.
+        # The largest share of a rank may have a few features more than the mean.
         micro_batch_size=per_rank if topology.world_size == 1 else 2 * per_rank,
         max_length=MAX_LENGTH,
         **more,
@@ -82,8 +82,8 @@ def config_of_options(given: Namespace, topology: Topology, **more: Any) -> Trai
 
 
 def run(case: Case, worker: Worker) -> None:
-    """Take steps until told to stop."""
-    # Compiled code is kept between runs, as it is for a user.
+    """Take steps until the parent process stops the worker."""
+    # Keeps compiled code between runs, as for a user.
     os.environ.setdefault("ELASTICQA_HOME", os.fspath(case.data.cache / "home"))
     topology = Topology.from_env()
     with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
@@ -107,7 +107,7 @@ class Loop:
     ) -> None:
         """Build an engine, with ``more`` changed in the model's configuration; every rank must call this."""
         self._config = config
-        # As the trainer does: on a CPU there is nobody else to do it meanwhile.
+        # As the trainer does: on a CPU, prefetching competes with the step.
         self._is_ahead = topology.device.type == "cuda"
         self._plan = batch_plan(config, len(features), topology.world_size)
         attention = PACKED_SDPA if config.attention == "sdpa" else PACKED
@@ -130,10 +130,10 @@ class Loop:
         self._scalars: HostCopies[None] = HostCopies()
         self.losses: list[float] = []
         self.data_time_s = 0.0
-        """For which steps waited for their batches."""
+        """Time that steps waited for their batches."""
 
     def warm_up(self) -> None:
-        """Take one step of each size that comes, so that those that count compile and capture nothing."""
+        """Take one step of each size, so that measured steps neither compile nor capture."""
         self.train_step.prime(0)
         if isinstance(self.train_step, CudaGraphTrainStep):
             sizes = set()
@@ -156,12 +156,12 @@ class Loop:
         self._read(LAG)
 
     def skip(self, num_steps: int) -> None:
-        """Leave steps out that were taken before a checkpoint."""
+        """Skip the steps before a checkpoint."""
         for _ in range(num_steps):
             next(self._steps)
 
     def read_all(self) -> None:
-        """Read the losses of the steps that are still on the way."""
+        """Read the losses of all steps so far."""
         self._read(0)
 
     def _read(self, lag: int) -> None:

@@ -1,4 +1,4 @@
-"""Features per second of an evaluation: forward passes, answers, EM and F1, predictions written."""
+"""Features per second of an evaluation: forward passes, answers, EM and F1, writing predictions."""
 
 import tempfile
 import time
@@ -39,9 +39,9 @@ class _Times:
 
 
 def main() -> None:
-    """Evaluate several times, after once that does not count."""
+    """Evaluate once for warm-up, then several times."""
     options = parser(__doc__ or "")
-    options.add_argument("--dev", type=Path, required=True, help="dev-v1.1.json or .json.gz, evaluated whole")
+    options.add_argument("--dev", type=Path, required=True, help="dev-v1.1.json or .json.gz")
     options.add_argument("--model", default="bert-base", help="tiny, bert-base, bert-large or a directory")
     options.add_argument("--repeats", type=int, default=5)
     given = options.parse_args()
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def measure(evaluator: Evaluator, model: nn.Module, repeats: int) -> _Times:
-    """Return the seconds of whole evaluations, and of forward passes and spans alone, in turns."""
+    """Return the seconds of whole evaluations, and of forward passes and spans alone, measured in turns."""
     evaluator(model, 0)
     whole, forward = [], []
     for _ in range(repeats):

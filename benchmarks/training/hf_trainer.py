@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer on the same features, with the settings that suit it best."""
+"""The Hugging Face Trainer on the same features, with its fastest settings."""
 
 import os
 import tempfile
@@ -24,21 +24,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "hf_ddp": BF16,
     "hf_fp32_grouped": {"tf32": False, "train_sampling_strategy": GROUPED},
 }
-"""Variant -> its arguments; those with tf32=False compute in fp32 alone."""
+"""Variant -> its arguments; with tf32=False it computes in plain fp32."""
 WORKERS = 4
 
 
 def arguments(folder: str, case: Case, **more: Any) -> TrainingArguments:
-    """Return arguments without whatever costs time and is not training.
+    """Return training arguments without saving, logging and evaluation.
 
     Args:
-        folder: that the Trainer may write to.
-        case: gives batch and device.
-        more: of the variant.
+        folder: output directory of the Trainer.
+        case: batch size and number of devices.
+        more: arguments of the variant.
     """
     is_cuda = torch.cuda.is_available()
     if not is_cuda:
-        # Refused where there is no GPU.
+        # TrainingArguments refuses it without a GPU.
         more.pop("tf32", None)
     settings: dict[str, Any] = {
         "output_dir": folder,
@@ -56,7 +56,7 @@ def arguments(folder: str, case: Case, **more: Any) -> TrainingArguments:
         "remove_unused_columns": False,
         "save_strategy": "no",
         "logging_strategy": "no",
-        # It reads the loss in every step, which waits for the device.
+        # The filter reads the loss in every step and so waits for the device.
         "logging_nan_inf_filter": False,
         "report_to": "none",
         "disable_tqdm": True,
@@ -65,7 +65,7 @@ def arguments(folder: str, case: Case, **more: Any) -> TrainingArguments:
 
 
 class _Turns(TrainerCallback):
-    """Waits where it is another's turn, and stops when told to."""
+    """Waits for the variant's turn, and stops the training at the end."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -78,7 +78,7 @@ class _Turns(TrainerCallback):
 
 
 def run(case: Case, worker: Worker) -> None:
-    """Train until told to stop."""
+    """Train until the parent process stops the worker."""
     changes = dict(VARIANTS[case.variant])
     if case.world_size > 1 and not torch.cuda.is_available():
         changes["ddp_backend"] = "gloo"

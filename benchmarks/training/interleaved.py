@@ -1,6 +1,6 @@
-"""Variants in turns: each in processes of its own, all started together, one at work at a time.
+"""Interleaved measurement: all variants start together, each in its own processes, and take turns.
 
-A variant that fails, or is not ready in time, is told and left out; the others go on.
+A variant that fails, or is not ready in time, is reported and left out; the others continue.
 """
 
 import importlib.util
@@ -22,9 +22,9 @@ from typing import Any
 from benchmarks.support.setup import Data, facts, model_name, write
 
 PACKAGES = {"lightning": "lightning", "hf": "accelerate"}
-"""First word of a variant -> what it needs beside transformers."""
+"""First word of a variant -> package that it needs besides transformers."""
 ROUND_LIMIT_S = 120.0
-LEAST_STEPS = 4
+MIN_STEPS = 4
 SETTLE_STEPS = 3
 
 
@@ -41,13 +41,13 @@ class Case:
 
     @property
     def title(self) -> str:
-        """What the lines on the terminal call it."""
+        """Name of the case on the terminal."""
         return f"{self.variant} {self.world_size} x {self.global_batch_size // self.world_size}"
 
 
 @dataclass(frozen=True)
 class StepsRequest:
-    """What a worker is asked for: steps that do not count, then steps that do."""
+    """A request to a worker: steps that are not measured, then steps that are."""
 
     settle_steps: int
     num_steps: int
@@ -55,7 +55,7 @@ class StepsRequest:
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank measured of the steps that count."""
+    """Measurement of one rank."""
 
     seconds: float
     peak_memory_bytes: int | None
@@ -63,18 +63,18 @@ class Report:
 
 
 class VariantError(RuntimeError):
-    """A variant cannot go on."""
+    """A variant failed."""
 
 
 @dataclass
 class Workers:
-    """The processes of a case, one a rank."""
+    """The processes of a case, one per rank."""
 
     case: Case
     log: Path
     rates: list[float] = field(default_factory=list)
     peaks: list[tuple[int, int]] = field(default_factory=list)
-    num_steps: int = LEAST_STEPS
+    num_steps: int = MIN_STEPS
 
     def __post_init__(self) -> None:
         """Start the ranks."""
@@ -99,16 +99,16 @@ class Workers:
             self._processes.append(process)
 
     def begin(self) -> None:
-        """Let the ranks warm up."""
+        """Start the warm-up of all ranks."""
         for connection in self._connections:
             connection.send(self.case)
 
     def wait_until_ready(self, deadline: float) -> None:
-        """Return once all ranks have warmed up."""
+        """Wait until all ranks have warmed up."""
         self._receive(deadline)
 
     def run(self, num_steps: int, settle_steps: int) -> float:
-        """Return the seconds of so many steps: those of the slowest rank."""
+        """Return the seconds of a number of steps on the slowest rank."""
         for connection in self._connections:
             connection.send(StepsRequest(settle_steps, num_steps))
         reports = self._receive(time.monotonic() + ROUND_LIMIT_S)
@@ -125,7 +125,7 @@ class Workers:
         self.rates.append(self.num_steps * self.case.global_batch_size / seconds)
 
     def stop(self) -> None:
-        """End the processes, and those that they started."""
+        """Stop the processes, and the processes that they started."""
         for connection in self._connections:
             connection.close()
         for process in self._processes:
@@ -139,22 +139,22 @@ class Workers:
         answers = []
         for connection in self._connections:
             if not connection.poll(max(0.0, deadline - time.monotonic())):
-                raise VariantError("it did not answer in time")
+                raise VariantError("no answer in time")
             try:
                 answers.append(connection.recv())
             except (EOFError, ConnectionResetError) as error:
-                raise VariantError(self._last_words()) from error
+                raise VariantError(self._last_log_line()) from error
         return answers
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "it ended without a word"
+        return lines[-1][:300] if lines else "ended without output"
 
 
 def _environment(rank: int, world_size: int, port: int) -> dict[str, str]:
     result = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
     if world_size == 1:
-        # The Trainer would spread one process over all GPUs that it sees.
+        # The Trainer would use all visible GPUs in one process.
         result["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         return result
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
@@ -164,24 +164,24 @@ def _environment(rank: int, world_size: int, port: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long to measure."""
+    """Number and length of the repeats."""
 
     repeats: int
     seconds: float
-    """Least of a repeat."""
+    """Minimum of a repeat."""
     ready_within_s: float
-    """For ours, and again for the peers."""
+    """Limit for elasticqa, and again for the other trainers."""
     settle_steps: int = SETTLE_STEPS
-    """Before each repeat, not counted: memory that was given back is taken again."""
+    """Unmeasured steps before each repeat, which allocate the memory that was freed."""
 
 
 def measure(cases: Sequence[Case], pace: Pace, results: Path) -> list[dict[str, Any]]:
-    """Return one measurement a case that could be measured, written as they come.
+    """Return one measurement per case, without the cases that failed; write them after each repeat.
 
     Args:
-        cases: to take turns.
-        pace: of the measurement.
-        results: file to write; a log of each variant lies beside it while it runs.
+        cases: to measure in turns.
+        pace: number and length of the repeats.
+        results: file to write.
     """
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as logs:
@@ -192,13 +192,11 @@ def measure(cases: Sequence[Case], pace: Pace, results: Path) -> list[dict[str, 
             else:
                 print(f"{case.title}: left out, {package} is not installed", flush=True)
         try:
-            workers = _warmed_up(workers, pace, failures)
+            workers = _warm_up(workers, pace, failures)
             for number in range(pace.repeats):
-                workers = [
-                    each for each in workers if _tried(each, lambda one: one.measure(pace.settle_steps), failures)
-                ]
+                workers = [each for each in workers if _try(each, lambda one: one.measure(pace.settle_steps), failures)]
                 write(results, [_measurement(each) for each in workers])
-                print(f"repeat {number + 1}: " + _told(workers), flush=True)
+                print(f"repeat {number + 1}: " + _rates(workers), flush=True)
         finally:
             for each in workers:
                 each.stop()
@@ -212,30 +210,30 @@ def _missing(variant: str) -> str | None:
     return package if package is not None and importlib.util.find_spec(package) is None else None
 
 
-def _warmed_up(workers: list[Workers], pace: Pace, failures: list[str]) -> list[Workers]:
-    """Return those that are ready, each with the steps that a repeat of it takes; ours come first."""
+def _warm_up(workers: list[Workers], pace: Pace, failures: list[str]) -> list[Workers]:
+    """Return the workers that are ready, with the steps of a repeat; elasticqa warms up first."""
 
     def prepare(each: Workers) -> None:
         each.wait_until_ready(began + pace.ready_within_s)
         print(f"{each.case.title}: ready after {time.monotonic() - began:.0f} s", flush=True)
 
     def gauge(each: Workers) -> None:
-        seconds = each.run(LEAST_STEPS, pace.settle_steps) / LEAST_STEPS if pace.seconds else 0.0
-        each.num_steps = max(LEAST_STEPS, round(pace.seconds / seconds)) if seconds else 1
+        seconds = each.run(MIN_STEPS, pace.settle_steps) / MIN_STEPS if pace.seconds else 0.0
+        each.num_steps = max(MIN_STEPS, round(pace.seconds / seconds)) if seconds else 1
 
     ready = []
-    # What is captured keeps its memory, so it goes first; the others give theirs back before the next one needs it.
+    # CUDA graphs keep their memory, so elasticqa goes first; the others free theirs before the next one starts.
     for is_captured in (True, False):
         group = [each for each in workers if each.case.variant.startswith("elasticqa") == is_captured]
         began = time.monotonic()
         for each in group:
             each.begin()
-        ready += [each for each in group if _tried(each, prepare, failures)]
-    return [each for each in ready if _tried(each, gauge, failures)]
+        ready += [each for each in group if _try(each, prepare, failures)]
+    return [each for each in ready if _try(each, gauge, failures)]
 
 
-def _tried(each: Workers, work: Any, failures: list[str]) -> bool:
-    """Do the work; a variant that fails in it is ended and noted."""
+def _try(each: Workers, work: Any, failures: list[str]) -> bool:
+    """Do the work and return True; if the variant fails, stop it, note the failure and return False."""
     try:
         work(each)
     except VariantError as error:
@@ -246,7 +244,7 @@ def _tried(each: Workers, work: Any, failures: list[str]) -> bool:
     return True
 
 
-def _told(workers: list[Workers]) -> str:
+def _rates(workers: list[Workers]) -> str:
     return ", ".join(f"{each.case.title} {each.rates[-1]:,.1f}/s" for each in workers)
 
 
@@ -269,7 +267,7 @@ def _measurement(each: Workers) -> dict[str, Any]:
 
 
 def summary(measurements: list[dict[str, Any]]) -> str:
-    """Return one line a measurement, for the terminal."""
+    """Return one line per measurement, for the terminal."""
     return "\n".join(
         f"{each['variant']:24} {each['world_size']} GPU  batch {each['global_batch_size']:4} "
         f"{median(each['features_per_s']):9,.1f} features/s"

@@ -1,4 +1,4 @@
-"""Lightning's Trainer on the same features, with the settings that suit it best."""
+"""Lightning's Trainer on the same features, with its fastest settings."""
 
 import os
 from typing import Any
@@ -19,7 +19,7 @@ from benchmarks.training.padded_dataset import Batch, PaddedDataset, identity_co
 from benchmarks.training.worker import Worker
 
 NUM_STEPS = 10_000
-"""Of the schedule; more than any measurement takes."""
+"""Length of the schedule; more than any measurement takes."""
 WORKERS = 4
 
 
@@ -33,7 +33,7 @@ class _Module(L.LightningModule):
         return loss
 
     def configure_optimizers(self) -> Any:
-        """Return AdamW with a linear schedule; names tell what is decayed, since FSDP flattens all shapes."""
+        """Return AdamW with a linear schedule; weight decay goes by name, since FSDP flattens all shapes."""
         decayed: list[Tensor] = []
         others: list[Tensor] = []
         for name, parameter in self.named_parameters():
@@ -44,7 +44,7 @@ class _Module(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(self, *_: Any, **__: Any) -> None:
-        """Clip as the others do; Lightning refuses to clip by norm under FSDP by itself."""
+        """Clip to norm 1 like the other trainers; Lightning's own clipping refuses FSDP."""
         whole = self.trainer.strategy.model
         if isinstance(whole, FullyShardedDataParallel):
             whole.clip_grad_norm_(1.0)
@@ -53,7 +53,7 @@ class _Module(L.LightningModule):
 
 
 class _Turns(L.Callback):
-    """Waits where it is another's turn, and stops when told to."""
+    """Waits for the variant's turn, and stops the training at the end."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -69,16 +69,16 @@ def _strategy(variant: str) -> Any:
     if variant == "lightning_ddp":
         return DDPStrategy(gradient_as_bucket_view=True)
     if variant == "lightning_fsdp":
-        # Parameters are kept after the forward pass: on two GPUs they fit, and gathering them again takes time.
+        # Keeps parameters after the forward pass: they fit on two GPUs, and gathering them again takes time.
         return FSDPStrategy(auto_wrap_policy={BertLayer}, sharding_strategy="SHARD_GRAD_OP")
     return "auto"
 
 
 def run(case: Case, worker: Worker) -> None:
-    """Train until told to stop."""
+    """Train until the parent process stops the worker."""
     is_cuda = torch.cuda.is_available()
     if case.world_size > 1:
-        # Tells Lightning that the ranks are there already.
+        # Lightning then does not start the other ranks itself.
         os.environ.setdefault("TORCHELASTIC_RUN_ID", "benchmark")
     torch.set_float32_matmul_precision("high")
     loader = DataLoader(

@@ -1,4 +1,4 @@
-"""Features as a model of transformers takes them: batches padded to the full length or to their longest."""
+"""SQuAD features as padded batches for models of transformers: to the full length, or to the longest of a batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,19 +14,19 @@ from elasticqa.data.squad.features import Features
 
 Batch = dict[str, Tensor]
 MULTIPLE = 8
-"""Lengths of batches are multiples of it, which suits the matrix units."""
+"""Lengths of batches are multiples of this, which suits the GPU's matrix units."""
 
 
 class PaddedDataset(Dataset[Batch]):
-    """Makes whole batches at once, so that no collator takes time row by row."""
+    """Builds a whole batch at once, so that no collator spends time per row."""
 
     def __init__(self, features: Features, *, is_padded: bool, order: NDArray[np.integer] | None = None) -> None:
-        """Keep the columns; nothing is copied.
+        """Wrap features without a copy.
 
         Args:
-            features: memory-mapped, so that workers share them.
-            is_padded: to the full length; else to the longest of a batch.
-            order: which features, by row; all of them unless given.
+            features: memory-mapped, so that data loader workers share them.
+            is_padded: pad to the full length, else to the longest feature of a batch.
+            order: index of the feature of each row; default: all features in order.
         """
         self._features = features
         self._is_padded = is_padded
@@ -60,5 +60,5 @@ class PaddedDataset(Dataset[Batch]):
 
 
 def identity_collator(batch: Any) -> Any:
-    """Return what `PaddedDataset` made: it is a batch already."""
+    """Return the batch that `PaddedDataset` built."""
     return batch

@@ -29,21 +29,21 @@ MOST_STEPS = 112
 """Steps of a profile: before it, its warm-up, and those that it records."""
 
 
-class NoExchange:
-    """In place of ours: what is left of a step is the computation."""
+class NoReducer:
+    """Replaces our reducer, so that a step is only its computation."""
 
     def __init__(self, _: list[nn.Parameter]) -> None:
-        """Know no parameter."""
+        """Take the parameters and ignore them."""
 
     def during_backward(self) -> AbstractContextManager[None]:
         """Reduce nothing."""
         return nullcontext()
 
 
-def change_exchange(kind: str, bucket_mib: float | None) -> None:
-    """Let captured steps of DDP exchange gradients otherwise than the trainer's."""
+def replace_reducer(kind: str, bucket_mib: float | None) -> None:
+    """Change how captured DDP steps reduce gradients."""
     if kind != "ours":
-        graph_step.GradientReducer = NoExchange  # type: ignore[assignment,attr-defined]
+        graph_step.GradientReducer = NoReducer  # type: ignore[assignment,attr-defined]
     if kind == "ddp":
 
         def always(model: nn.Module, is_synced: bool) -> None:
@@ -75,14 +75,14 @@ def profiled(loop: Loop, topology: Topology, num_steps: int) -> dict[str, Any] |
         line = None
         if topology.is_main:
             profiler.start()
-        for _ in range(profiler.plan.num_steps):
+        for _ in range(profiler.schedule.num_steps):
             loop.step()
             if topology.is_main:
                 line = profiler.step()
     if line is None:
         return None
     summary: dict[str, Any] = line["summary"]
-    return {"num_steps": profiler.plan.active, **summary}
+    return {"num_steps": profiler.schedule.active, **summary}
 
 
 def parts(summary: dict[str, Any]) -> dict[str, Any]:
@@ -115,13 +115,13 @@ def main() -> None:
     options.add_argument("--profiled-steps", type=int, default=MOST_STEPS)
     options.add_argument("--compile", action="store_true", help="compile layers in place of our kernels")
     options.add_argument(
-        "--exchange", choices=("ours", "ddp", "none"), default="ours", help="who reduces gradients; none: weights of the ranks diverge"
+        "--exchange", choices=("ours", "ddp", "none"), default="ours", help="none: weights of the ranks diverge"
     )
     options.add_argument("--bucket-mib", type=float, help="bucket size of our reducer")
     given = options.parse_args()
     topology = Topology.from_env()
     config = config_of_options(given, topology, kernels=False if given.compile else None)
-    change_exchange(given.exchange, given.bucket_mib)
+    replace_reducer(given.exchange, given.bucket_mib)
     with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
         loop = Loop(config, Data.of(given).features(), topology, given.model, stack)
         loop.warm_up()

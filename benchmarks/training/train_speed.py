@@ -24,18 +24,18 @@ DEFAULT = (
 
 
 def main() -> None:
-    """Measure all variants that were asked for, and write the results as they come."""
+    """Measure the requested variants; write the results after each repeat."""
     options = parser(__doc__ or "")
     options.add_argument("--model", default="bert-base", help="tiny, bert-base, bert-large or a directory")
     options.add_argument("--batch-sizes", type=int, nargs="+", default=[24, 96])
     options.add_argument("--variants", nargs="+", default=DEFAULT)
     options.add_argument("--repeats", type=int, default=5)
-    options.add_argument("--seconds", type=float, default=2.0, help="least of a repeat; 0: one step")
+    options.add_argument("--seconds", type=float, default=2.0, help="minimum of a repeat; 0: one step")
     options.add_argument("--warm-up", type=int, default=12, help="steps before the first repeat")
-    options.add_argument("--ready-within", type=float, default=120, help="seconds until all must have warmed up")
+    options.add_argument("--ready-within", type=float, default=120, help="seconds in which all must warm up")
     given = options.parse_args()
     data = Data.of(given)
-    # Once, before all variants read them.
+    # Built once, before all variants read them.
     data.features()
     pace = Pace(given.repeats, given.seconds, given.ready_within)
     results: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""One rank of one variant: it warms up, then takes the steps that `rounds` asks for. Started by `rounds` only."""
+"""One rank of one variant: warms up, then takes the steps that `interleaved` requests. Only `interleaved` starts it."""
 
 import gc
 import importlib
@@ -18,29 +18,29 @@ RUNNERS = {
     "hf": "benchmarks.training.hf_trainer",
     "lightning": "benchmarks.training.lightning_trainer",
 }
-"""First word of a variant -> module whose `run(case, pace)` takes its steps."""
+"""First word of a variant -> module whose `run(case, worker)` takes its steps."""
 
 
 class Worker:
-    """This rank's end of the connection: an iterator that gives one value a step to be taken, until told to stop."""
+    """This rank's end of the connection; iterating over it yields once per requested step."""
 
     def __init__(self, connection: "Connection[Any, Any]", warm_up_steps: int) -> None:
         self._connection = connection
         self._warm_up_steps = warm_up_steps
-        self._steps = self._script()
+        self._steps = self._requested_steps()
 
     def __iter__(self) -> Iterator[None]:
         return self._steps
 
     def wants_step(self) -> bool:
-        """Return whether another step is wanted; for loops that are not ours, before each step."""
+        """Return whether to take another step; trainers with their own loop call it before each step."""
         return next(self._steps, _END) is not _END
 
-    def _script(self) -> Iterator[None]:
+    def _requested_steps(self) -> Iterator[None]:
         for _ in range(self._warm_up_steps):
             yield
         synchronize()
-        _give_back()
+        _free_memory()
         self._connection.send(None)
         while (order := self._receive()) is not None:
             for _ in range(order.settle_steps):
@@ -51,7 +51,7 @@ class Worker:
                 yield
             synchronize()
             self._connection.send(Report(time.perf_counter() - began, *_peaks()))
-            _give_back()
+            _free_memory()
 
     def _receive(self) -> StepsRequest | None:
         try:
@@ -64,15 +64,15 @@ class Worker:
 _END = object()
 
 
-def _give_back() -> None:
-    """Free what is not in use: the others share the card."""
+def _free_memory() -> None:
+    """Free cached memory, because all variants share the GPU."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def _peaks() -> tuple[int | None, int | None]:
-    """Return the most memory that was allocated and reserved since the process began."""
+    """Return the peaks of allocated and reserved memory of the process."""
     if not torch.cuda.is_available():
         return None, None
     return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()

@@ -1,4 +1,4 @@
-"""The benchmark of the dashboard, on a small record; its figures decide nothing here."""
+"""The benchmark of the dashboard on a small record; its times are not checked."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from benchmarks.record.dashboard_record import fill
 from benchmarks.record.dashboard_speed import PAGES, measure, served, table
+from benchmarks.record.fill_database import fill
 from db import queries
 from db.engine import create_engine_for
 from db.models import Run, Step
@@ -38,6 +38,6 @@ def test_record_is_filled_and_every_page_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: str(path.name))
-def test_table_of_the_readme_is_that_of_the_results(path: Path) -> None:
+def test_readme_has_the_table_of_the_results(path: Path) -> None:
     printed = table(json.loads(path.read_text(encoding="utf-8")))
     assert printed in (REPOSITORY / "benchmarks" / "README.md").read_text(encoding="utf-8")

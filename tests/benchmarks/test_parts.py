@@ -1,4 +1,4 @@
-"""The benchmarks' own parts: batches of the peers, tables, and the account of a run's time."""
+"""Code of the benchmarks: padded batches, tables, and the parts of a run's time."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 from transformers import AutoTokenizer
 
 from benchmarks.quality.recipe_time import account
-from benchmarks.tables import table_rows
-from benchmarks.tables.tables import NO_RESULTS, between_marks, tables
-from benchmarks.training.rows import Rows
+from benchmarks.support.setup import MAX_LENGTH, Data, facts
+from benchmarks.tables.training import memory_table, quality_table, training_table
+from benchmarks.tables.update_readme import NO_RESULTS, between_marks, tables
+from benchmarks.training.padded_dataset import PaddedDataset
 from benchmarks.training.scaling import cases_of
-from benchmarks.training.setting import MAX_LENGTH, Data, facts
 from elasticqa.data.micro_batch import pack
 from elasticqa.data.squad.cache import FeatureRequest, load_or_build
 from elasticqa.data.squad.features import Features, Windowing
@@ -28,7 +28,7 @@ def features(tiny_squad: Path, minilm: Path, tmp_path_factory: pytest.TempPathFa
     return load_or_build(request, AutoTokenizer.from_pretrained(minilm), tmp_path_factory.mktemp("features")).features
 
 
-def training(variant: str, rates: list[float], batch: int = 24, world_size: int = 1) -> dict[str, Any]:
+def training_row(variant: str, rates: list[float], batch: int = 24, world_size: int = 1) -> dict[str, Any]:
     return FACTS | {
         "variant": variant,
         "model": "bert-base",
@@ -41,15 +41,15 @@ def training(variant: str, rates: list[float], batch: int = 24, world_size: int 
     }
 
 
-def test_readme_holds_the_tables_of_the_results() -> None:
+def test_readme_has_the_tables_of_the_results() -> None:
     _, inside, _ = between_marks((REPOSITORY / "benchmarks" / "README.md").read_text(encoding="utf-8"))
     assert inside == tables((REPOSITORY / "benchmarks" / "results").glob("*.json"))
 
 
-def test_rows_hold_what_a_packed_batch_holds(features: Features) -> None:
+def test_padded_batch_has_the_tokens_of_a_packed_batch(features: Features) -> None:
     indices = np.array([3, 0, 7])
     packed = pack(features, indices)
-    batch = Rows(features, is_padded=False).__getitems__(indices.tolist())
+    batch = PaddedDataset(features, is_padded=False).__getitems__(indices.tolist())
     mask = batch["attention_mask"].bool()
     assert mask.sum(1).tolist() == features.lengths[indices].tolist()
     assert batch["input_ids"][mask].equal(packed.input_ids)
@@ -60,9 +60,9 @@ def test_rows_hold_what_a_packed_batch_holds(features: Features) -> None:
     assert batch["input_ids"].shape[1] % 8 == 0
 
 
-def test_padded_rows_have_the_full_length_and_follow_the_order(features: Features) -> None:
+def test_padded_features_have_the_full_length_and_follow_the_order(features: Features) -> None:
     order = np.arange(len(features))[::-1]
-    rows = Rows(features, is_padded=True, order=order)
+    rows = PaddedDataset(features, is_padded=True, order=order)
     row = rows[0]
     last = features.input_ids[features.offsets[-2] :]
     assert row["input_ids"].shape == (MAX_LENGTH,)
@@ -85,12 +85,12 @@ def test_scaling_measures_each_trainer_alone_at_both_batches() -> None:
     ]
 
 
-def test_training_table_gives_medians_and_multiples() -> None:
-    table = table_rows.training(
+def test_training_table_has_medians_and_ratios() -> None:
+    table = training_table(
         [
-            training("hf_bf16", [500.0, 400.0, 600.0]),
-            training("elasticqa", [3000.0, 2900.0, 3100.0]),
-            training("elasticqa_ddp", [5700.0], batch=48, world_size=2),
+            training_row("hf_bf16", [500.0, 400.0, 600.0]),
+            training_row("elasticqa", [3000.0, 2900.0, 3100.0]),
+            training_row("elasticqa_ddp", [5700.0], batch=48, world_size=2),
         ]
     )
     lines = table.splitlines()[2:]
@@ -101,22 +101,25 @@ def test_training_table_gives_medians_and_multiples() -> None:
     assert "1.90x one GPU, weak" in lines[2]
 
 
-def test_strong_scaling_is_told_against_the_same_batch() -> None:
-    table = table_rows.training(
-        [training("elasticqa", [1000.0], batch=96), training("elasticqa_fsdp", [1500.0], batch=96, world_size=2)]
+def test_strong_scaling_is_the_ratio_at_the_same_batch() -> None:
+    table = training_table(
+        [
+            training_row("elasticqa", [1000.0], batch=96),
+            training_row("elasticqa_fsdp", [1500.0], batch=96, world_size=2),
+        ]
     )
     assert "1.50x one GPU, strong" in table
 
 
-def test_quality_table_gives_means_and_spread() -> None:
+def test_quality_table_has_means_and_standard_deviations() -> None:
     rows = [
         {"variant": "elasticqa", "model": "m", "seed": seed, "em": em, "f1": em + 10.0}
         for seed, em in ((1, 70.0), (2, 72.0), (3, 71.0))
     ]
-    assert "**71.00** (s 1.00) | **81.00** (s 1.00)" in table_rows.quality(rows)
+    assert "**71.00** (s 1.00) | **81.00** (s 1.00)" in quality_table(rows)
 
 
-def test_memory_table_gives_the_share_of_the_parameters() -> None:
+def test_memory_table_has_the_share_of_the_parameters() -> None:
     row = {
         "variant": "elasticqa_fsdp",
         "model": "bert-large",
@@ -130,12 +133,12 @@ def test_memory_table_gives_the_share_of_the_parameters() -> None:
         "local_parameter_bytes": 51 * 2**20,
         "parameter_bytes": 100 * 2**20,
     }
-    assert "| yes | 16: 1.0, 2.0 | 96: 70.0 | 51.0 (0.510) |" in table_rows.memory([row])
+    assert "| yes | 16: 1.0, 2.0 | 96: 70.0 | 51.0 (0.510) |" in memory_table([row])
 
 
-def test_tables_part_what_was_measured_apart(tmp_path: Path) -> None:
-    first = [training("elasticqa", [100.0]), {"page": "/runs", "p50_ms": 1.0}]
-    second = [training("elasticqa", [200.0]) | {"card": "another card"}]
+def test_results_of_different_machines_have_different_tables(tmp_path: Path) -> None:
+    first = [training_row("elasticqa", [100.0]), {"page": "/runs", "p50_ms": 1.0}]
+    second = [training_row("elasticqa", [200.0]) | {"card": "another card"}]
     for name, rows in (("a.json", first), ("b.json", second)):
         (tmp_path / name).write_text(json.dumps(rows), encoding="utf-8")
     text = tables(tmp_path.glob("*.json"))
@@ -145,7 +148,7 @@ def test_tables_part_what_was_measured_apart(tmp_path: Path) -> None:
     assert tables([]) == NO_RESULTS
 
 
-def test_account_of_a_run_adds_up_to_the_time_of_its_process(tmp_path: Path) -> None:
+def test_parts_of_a_run_add_up_to_the_time_of_its_process(tmp_path: Path) -> None:
     steps = [
         {"kind": "step", "step": number, "step_time_s": seconds, "is_warmup": number == 1, "loss": 1.0}
         for number, seconds in enumerate((5.0, 1.0, 1.0, 1.0), start=1)
@@ -180,7 +183,7 @@ def test_account_of_a_run_adds_up_to_the_time_of_its_process(tmp_path: Path) -> 
     assert (found["em"], found["f1"]) == (50.0, 60.0)
 
 
-def test_measurement_under_torchrun_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_of_a_measurement_under_torchrun_is_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     assert facts("card")["command"].startswith("python -m ")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")

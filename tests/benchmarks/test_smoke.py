@@ -1,4 +1,4 @@
-"""Every script of the benchmarks on a CPU, as small as it goes; its figures decide nothing here."""
+"""Every benchmark script runs on a CPU with minimal sizes; its numbers are not checked."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.tables.tables import tables
+from benchmarks.tables.update_readme import tables
 from tests.support.paths import REPOSITORY
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def script(tmp_path: Path, minilm: Path, cache: Path) -> Any:
-    """Return what runs a script and gives its results and what it printed."""
+    """Return a function that runs a script and returns its results and its output."""
 
     def run(module: str, *options: str) -> tuple[list[dict[str, Any]], str]:
         results = tmp_path / "results.json"
@@ -47,20 +47,20 @@ def script(tmp_path: Path, minilm: Path, cache: Path) -> Any:
 
 def test_variants_take_turns_on_one_device(script: Any, tiny_squad: Path) -> None:
     names = ["elasticqa", "hf_bf16_grouped", "lightning_bf16"]
-    rows, said = script(
-        "train_speed", f"--squad={tiny_squad / 'train.json'}", "--batch-sizes=4", "--seconds=0", "--warm-up=1",
+    rows, output = script(
+        "training.train_speed", f"--squad={tiny_squad / 'train.json'}", "--batch-sizes=4", "--seconds=0", "--warm-up=1",
         "--repeats=2", "--ready-within=200", "--variants", *names,
     )  # fmt: skip
     measured = [row["variant"] for row in rows]
-    left_out = [name for name in names if f"{name} 1 x 4: left out, " in said]
+    left_out = [name for name in names if f"{name} 1 x 4: left out, " in output]
     assert measured + left_out == names
     assert all(len(row["features_per_s"]) == 2 for row in rows)
 
 
 def test_ranks_of_a_variant_take_their_turn_together(script: Any, tiny_squad: Path) -> None:
     rows, _ = script(
-        "scaling", f"--squad={tiny_squad / 'train.json'}", "--weak=4", "--strong=0", "--seconds=0", "--repeats=1",
-        "--ready-within=200", "--variants", "elasticqa_ddp",
+        "training.scaling", f"--squad={tiny_squad / 'train.json'}", "--weak=4", "--strong=0", "--seconds=0",
+        "--repeats=1", "--ready-within=200", "--variants", "elasticqa_ddp",
     )  # fmt: skip
     assert [(row["variant"], row["world_size"], row["global_batch_size"]) for row in rows] == [
         ("elasticqa", 1, 4),
@@ -70,7 +70,7 @@ def test_ranks_of_a_variant_take_their_turn_together(script: Any, tiny_squad: Pa
 
 def test_losses_of_both_trainers_agree(script: Any, tiny_squad: Path) -> None:
     rows, _ = script(
-        "cpu_speed", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--repeats=1", "--seconds=0",
+        "training.cpu_speed", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--repeats=1", "--seconds=0",
         "--variants", "elasticqa",
     )  # fmt: skip
     assert [row.get("what") for row in rows] == ["equality", None]
@@ -78,27 +78,39 @@ def test_losses_of_both_trainers_agree(script: Any, tiny_squad: Path) -> None:
     assert rows[0]["largest_difference"] < 1e-4
 
 
-def test_parts_of_a_step_are_told(script: Any, tiny_squad: Path) -> None:
-    (row,), said = script(
-        "step_parts", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--steps=2", "--profiled-steps=4"
+def test_parts_of_a_step_are_measured(script: Any, tiny_squad: Path) -> None:
+    (row,), output = script(
+        "training.step_parts",
+        f"--squad={tiny_squad / 'train.json'}",
+        "--batch-size=4",
+        "--steps=2",
+        "--profiled-steps=4",
     )
     assert len(row["step_ms"]) == 3
     assert row["categories_ms"]["matmul"] > 0
     assert sum(kernel["ms"] for kernel in row["top"]) <= sum(row["categories_ms"].values())
-    assert "ms a step" in said
+    assert "ms a step" in output
 
 
 def test_evaluation_is_timed(script: Any, tiny_squad: Path) -> None:
     (row,), _ = script(
-        "evaluation_speed", f"--squad={tiny_squad / 'train.json'}", f"--dev={tiny_squad / 'dev.json'}", "--repeats=1"
+        "training.evaluation_speed",
+        f"--squad={tiny_squad / 'train.json'}",
+        f"--dev={tiny_squad / 'dev.json'}",
+        "--repeats=1",
     )
     assert row["num_examples"] == 20
     assert row["eval_time_s"][0] >= 0
 
 
-def test_memory_finds_the_largest_batch_that_may_be_tried(script: Any, tiny_squad: Path) -> None:
+def test_memory_finds_the_largest_allowed_batch(script: Any, tiny_squad: Path) -> None:
     rows, _ = script(
-        "memory", f"--squad={tiny_squad / 'train.json'}", "--gpus=1", "--reference=2", "--most=2", "--limit=280"
+        "memory.bert_large",
+        f"--squad={tiny_squad / 'train.json'}",
+        "--gpus=1",
+        "--reference=2",
+        "--most=2",
+        "--limit=280",
     )
     assert [(row["variant"], row["activation_checkpointing"]) for row in rows] == [
         ("elasticqa_ddp", False),
@@ -110,9 +122,9 @@ def test_memory_finds_the_largest_batch_that_may_be_tried(script: Any, tiny_squa
     assert {row["local_parameter_bytes"] / row["parameter_bytes"] for row in rows} == {1.0}
 
 
-def test_memory_of_a_rank_whose_world_is_not_there(script: Any, tiny_squad: Path) -> None:
+def test_memory_of_a_rank_alone(script: Any, tiny_squad: Path) -> None:
     rows, _ = script(
-        "memory",
+        "memory.bert_large",
         f"--squad={tiny_squad / 'train.json'}",
         "--gpus=4",
         "--alone",
@@ -128,19 +140,19 @@ def test_memory_of_a_rank_whose_world_is_not_there(script: Any, tiny_squad: Path
 
 def test_recipe_is_accounted_for(script: Any, tiny_squad: Path) -> None:
     (row,), _ = script(
-        "recipe_time", f"--dataset={tiny_squad}", "--times", "cold", "--max-steps=8", "--global-batch-size=4"
+        "quality.recipe_time", f"--dataset={tiny_squad}", "--times", "cold", "--max-steps=8", "--global-batch-size=4"
     )
     parts = row["parts_s"]
     assert sum(parts.values()) == pytest.approx(row["process_s"], abs=0.1)
     assert {"import", "features", "model", "first_pass", "steps", "evaluate", "save", "export"} <= parts.keys()
-    # What lies between the parts that the record names is little: it accounts for all the rest.
+    # The recorded parts explain nearly all of the time.
     assert 0 <= parts["between"] < 0.2 * row["process_s"]
 
 
-def test_quality_comes_from_both_trainers_and_goes_into_the_dashboard(
+def test_quality_is_measured_for_both_trainers_and_can_be_imported(
     script: Any, tiny_squad: Path, tmp_path: Path
 ) -> None:
-    rows, _ = script("quality", f"--dataset={tiny_squad}", "--seeds=1", "--max-steps=2", "--cards", "", "")
+    rows, _ = script("quality.parity", f"--dataset={tiny_squad}", "--seeds=1", "--max-steps=2", "--cards", "", "")
     assert [row["variant"] for row in rows] == ["elasticqa", "hf_bf16"]
     assert [row["num_steps"] for row in rows] == [2, 2]
     kept = tmp_path / "kept"
@@ -157,25 +169,25 @@ def test_quality_comes_from_both_trainers_and_goes_into_the_dashboard(
     assert len(list((tmp_path / "home" / "runs").iterdir())) == 2
 
 
-def test_stall_of_a_save_is_measured(script: Any, tiny_squad: Path) -> None:
-    (row,), said = script(
-        "checkpoint_stall", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--saves=2", "--every=3",
+def test_time_that_a_save_blocks_is_measured(script: Any, tiny_squad: Path) -> None:
+    (row,), output = script(
+        "checkpoints.save_stall", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--saves=2", "--every=3",
         "--window=2", "--leave-out", "hash",
     )  # fmt: skip
     assert len(row["stalls_ms"]) == 3
     assert len(row["save_time_s"]) == 3
     assert 0 < row["stall_p50_ms"] <= row["stall_p95_ms"] <= row["stall_max_ms"]
     assert row["bytes"] > 0
-    assert "stall p50" in said
+    assert "blocked p50" in output
 
 
-def test_checkpoint_goes_on_at_every_world_size(script: Any, tiny_squad: Path) -> None:
-    rows, said = script(
-        "resize", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--steps=4", "--most-ranks=1"
+def test_checkpoint_resumes_at_every_world_size(script: Any, tiny_squad: Path) -> None:
+    rows, output = script(
+        "checkpoints.resize", f"--squad={tiny_squad / 'train.json'}", "--batch-size=4", "--steps=4", "--most-ranks=1"
     )
     assert [(row["saved_by"], row["restored_by"]) for row in rows] == [
         (f"{before} x 1", f"{after} x 1") for before in ("ddp", "fsdp") for after in ("ddp", "fsdp")
     ]
     assert all(row["largest_difference"] < 1e-4 and row["least_difference_unrestored"] > 0 for row in rows)
     assert all(len(row["losses_resumed"]) == 2 for row in rows)
-    assert said.count("largest difference") == 4
+    assert output.count("largest difference") == 4

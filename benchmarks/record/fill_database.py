@@ -1,11 +1,11 @@
-"""A record of many runs for `dashboard_speed.py`: rows as ingest would write them, the steps made by the database."""
+"""Fills a database with many runs for `dashboard_speed.py`; the database generates the steps itself."""
 
 import random
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Float, Integer, cast, func, insert, literal, select, text, true
 
-from db.engine import migrate, writing
+from db.engine import migrate, write_locked
 from db.models import Attempt, Run, Step
 
 DEVICES = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-PCIE-40GB", "Tesla T4", "Intel(R) Xeon(R) Platinum 8480+")
@@ -19,8 +19,8 @@ def fill(engine: Engine, num_runs: int, num_steps: int) -> None:
 
     Args:
         engine: of a database without runs; it is migrated.
-        num_runs: five follow each other with one configuration.
-        num_steps: of all runs together.
+        num_runs: five consecutive runs share a configuration.
+        num_steps: sum over all runs.
     """
     migrate(engine)
     generator = random.Random(0)
@@ -29,13 +29,13 @@ def fill(engine: Engine, num_runs: int, num_steps: int) -> None:
         assert not connection.scalar(select(func.count()).select_from(Run)), "the database is not empty"
     for start in range(0, num_runs, RUNS_AT_ONCE):
         numbers = range(start, min(num_runs, start + RUNS_AT_ONCE))
-        with writing(engine).begin() as connection:
+        with write_locked(engine).begin() as connection:
             runs = [run_row(number, each, generator) for number in numbers]
             connection.execute(insert(Run), runs)
             connection.execute(insert(Attempt), [attempt_row(run) for run in runs])
             _insert_steps(connection, runs[0]["run_id"], runs[-1]["run_id"], each)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        # What either database does by itself after a while.
+        # Both databases do this by themselves after a while.
         connection.execute(text("VACUUM ANALYZE" if engine.dialect.name == "postgresql" else "ANALYZE"))
 
 
@@ -45,7 +45,7 @@ def run_id_of(number: int) -> str:
 
 
 def run_row(number: int, num_steps: int, generator: random.Random) -> dict[str, Any]:
-    """Return a finished run; one of eleven has failed."""
+    """Return a finished run; one of eleven is a failed run."""
     group = number // 5
     parallel = ("none", "ddp", "fsdp")[group % 3]
     world_size = 1 if parallel == "none" else 2 ** (1 + group % 3)
@@ -99,7 +99,7 @@ _OF_THE_RUN = (
 
 
 def attempt_row(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the one attempt of a run."""
+    """Return the only attempt of a run."""
     return {name: run[name] for name in _OF_THE_RUN} | {
         "attempt": 1,
         "node_rank": 0,
@@ -124,7 +124,7 @@ def attempt_row(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _insert_steps(connection: Connection, first_id: str, last_id: str, num_steps: int) -> None:
-    """Add the steps of the runs between two ids."""
+    """Insert the steps of the runs between two ids."""
     numbers = select(literal(1, Integer).label("step")).cte("numbers", recursive=True)
     numbers = numbers.union_all(select(numbers.c.step + 1).where(numbers.c.step < num_steps))
     step = numbers.c.step

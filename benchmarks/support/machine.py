@@ -1,4 +1,4 @@
-"""What a result is read with: machine, load, date and command."""
+"""Processor, load, date and command of a measurement on the CPU."""
 
 import os
 import platform
@@ -11,15 +11,15 @@ from typing import Any
 
 
 def without_folders(arguments: list[str]) -> list[str]:
-    """Return a command's arguments without the folders of this machine."""
+    """Return a command's arguments, each path without its directories."""
     return [Path(each).name if "/" in each else each for each in arguments]
 
 
-def circumstances(module: str) -> dict[str, Any]:
-    """Return the facts that every result of this machine carries.
+def machine_facts(module: str) -> dict[str, Any]:
+    """Return processor, load, date and command.
 
     Args:
-        module: of the benchmark, as ``python -m`` takes it.
+        module: name of the benchmark's module.
     """
     name = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     return {

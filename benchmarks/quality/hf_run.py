@@ -1,4 +1,4 @@
-"""One run of the Hugging Face Trainer for `quality`: the recipe `squad`, padded, its predictions through our metric."""
+"""One run of the Hugging Face Trainer for `parity`: the recipe `squad`, padded, scored with our metric."""
 
 import argparse
 import json
@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, Trainer, TrainingArguments
 
-from benchmarks.quality.quality import CURVE_EVERY
-from benchmarks.training.rows import Rows, as_it_is
-from benchmarks.training.setting import build_model
+from benchmarks.quality.parity import CURVE_EVERY
+from benchmarks.support.setup import build_model
+from benchmarks.training.padded_dataset import PaddedDataset, identity_collator
 from elasticqa.config.recipes import recipe
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.squad.answers import Spans, best_spans, join_spans
@@ -29,7 +29,7 @@ FEATURES_PER_BATCH = 128
 
 
 def main() -> None:
-    """Train, evaluate, and write the trainer's state and the figures."""
+    """Train, evaluate, and write the trainer's state and the results."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--dataset", type=Path, required=True)
     options.add_argument("--model", required=True)
@@ -56,14 +56,14 @@ def main() -> None:
     trainer.save_state()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     per_point = max(1, CURVE_EVERY // int(trainer.args.logging_steps))
-    figures = {
+    result = {
         "em": evaluation.em,
         "f1": evaluation.f1,
         "num_steps": trainer.state.global_step,
         "seconds": round(time.perf_counter() - began, 1),
         "losses": [round(mean(losses[i : i + per_point]), 4) for i in range(0, len(losses), per_point)],
     }
-    (given.output / "quality.json").write_text(json.dumps(figures), encoding="utf-8")
+    (given.output / "quality.json").write_text(json.dumps(result), encoding="utf-8")
 
 
 def _trainer(given: argparse.Namespace, config: TrainConfig, features: Features) -> Trainer:
@@ -96,8 +96,8 @@ def _trainer(given: argparse.Namespace, config: TrainConfig, features: Features)
     return Trainer(
         model=build_model(given.model, given.seed, attn_implementation="sdpa"),
         args=arguments,
-        train_dataset=Rows(features, is_padded=True),
-        data_collator=as_it_is,
+        train_dataset=PaddedDataset(features, is_padded=True),
+        data_collator=identity_collator,
     )
 
 
@@ -107,7 +107,7 @@ def evaluate(model: Any, features: Features, examples: list[Example], config: Tr
     model.eval()
     device = next(model.parameters()).device
     precision = resolve_precision("auto", Topology.from_env({}).device)
-    rows = Rows(features, is_padded=True)
+    rows = PaddedDataset(features, is_padded=True)
     parts = []
     for indices in np.array_split(np.arange(len(features)), -(-len(features) // FEATURES_PER_BATCH)):
         batch = {name: values.to(device) for name, values in rows.__getitems__(indices.tolist()).items()}

@@ -1,4 +1,4 @@
-"""Tables in Markdown, one function a kind of measurement; the rows are those of one run of a script."""
+"""Markdown tables of training, evaluation, memory, checkpoints and quality: one function per kind of measurement."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ from typing import Any
 
 Row = dict[str, Any]
 REFERENCES = ("hf_bf16", "hf_fp32")
-"""What a variant is compared with on one device: the first that was measured."""
+"""Variants to compare with on one device; the first that was measured is used."""
 SINGLE = {"elasticqa": "elasticqa", "hf": "hf_bf16", "lightning": "lightning_bf16"}
-"""First word of a variant on several GPUs -> the same trainer on one."""
+"""First word of a variant on several GPUs -> the same trainer on one GPU."""
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells below their head."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -23,17 +23,17 @@ def _gib(num_bytes: int | None) -> str:
 
 
 def spread(values: Sequence[float], form: str = ",.0f") -> str:
-    """Return the median with the least and the most."""
+    """Return the median, with minimum and maximum in brackets."""
     return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def training(rows: list[Row]) -> str:
-    """Return features per second, fastest first within a size, and what they are a multiple of."""
+def training_table(rows: list[Row]) -> str:
+    """Return features per second, fastest first within a size, and the ratio to a reference."""
     rate = {_size(row): median(row["features_per_s"]) for row in rows}
     ordered = sorted(rows, key=lambda row: (row["world_size"], row["global_batch_size"], -rate[_size(row)]))
     form = ",.0f" if min(rate.values()) >= 100 else ",.2f"
     return markdown_table(
-        ("variant", "model", "GPUs", "global batch", "features/s", "is", "GiB allocated", "GiB reserved"),
+        ("variant", "model", "GPUs", "global batch", "features/s", "ratio", "GiB allocated", "GiB reserved"),
         [
             (
                 f"`{row['variant']}`",
@@ -55,7 +55,7 @@ def _size(row: Row) -> tuple[str, int, int]:
 
 
 def _multiple(row: Row, rate: dict[tuple[str, int, int], float]) -> str:
-    """Return how many times the reference a variant reaches; on several GPUs also what one GPU of it would."""
+    """Return the ratio to the reference; on several GPUs, the ratio to the same trainer on one GPU."""
     own, world_size, batch = rate[_size(row)], row["world_size"], row["global_batch_size"]
     if world_size == 1:
         for name in REFERENCES:
@@ -63,15 +63,15 @@ def _multiple(row: Row, rate: dict[tuple[str, int, int], float]) -> str:
                 return f"{own / reference:.2f}x `{name}`"
         return ""
     single = SINGLE[row["variant"].partition("_")[0]]
-    told = []
+    ratios = []
     for kind, alone in (("weak", batch // world_size), ("strong", batch)):
         if (reference := rate.get((single, 1, alone))) is not None:
-            told.append(f"{own / reference:.2f}x one GPU, {kind}")
-    return ", ".join(told)
+            ratios.append(f"{own / reference:.2f}x one GPU, {kind}")
+    return ", ".join(ratios)
 
 
-def equality(rows: list[Row]) -> str:
-    """Return how far losses are apart."""
+def equality_table(rows: list[Row]) -> str:
+    """Return the losses and their largest difference."""
     return markdown_table(
         ("model", "batch", "losses", "largest difference"),
         [
@@ -86,10 +86,10 @@ def equality(rows: list[Row]) -> str:
     )
 
 
-def evaluation(rows: list[Row]) -> str:
+def evaluation_table(rows: list[Row]) -> str:
     """Return features per second of evaluations."""
     return markdown_table(
-        ("model", "precision", "features", "features/s", "whole, s", "forward passes and spans, s"),
+        ("model", "precision", "features", "features/s", "total, s", "forward passes and spans, s"),
         [
             (
                 row["model"],
@@ -104,8 +104,8 @@ def evaluation(rows: list[Row]) -> str:
     )
 
 
-def memory(rows: list[Row]) -> str:
-    """Return peaks at one batch, and the largest batch that fits."""
+def memory_table(rows: list[Row]) -> str:
+    """Return peaks at one batch size, and the largest batch that fits."""
     ordered = sorted(rows, key=lambda row: (row["activation_checkpointing"], row["variant"]))
     return markdown_table(
         (
@@ -113,9 +113,9 @@ def memory(rows: list[Row]) -> str:
             "model",
             "GPUs",
             "activation checkpointing",
-            "features a GPU: GiB allocated, reserved",
-            "most features a GPU: GiB allocated",
-            "parameters on a GPU, MiB (share of all)",
+            "features per GPU: GiB allocated, reserved",
+            "largest features per GPU: GiB allocated",
+            "parameters per GPU, MiB (share)",
         ),
         [
             (
@@ -134,10 +134,10 @@ def memory(rows: list[Row]) -> str:
     )
 
 
-def stalls(rows: list[Row]) -> str:
-    """Return for how long a save stops the steps, and what saves at an interval add."""
+def stalls_table(rows: list[Row]) -> str:
+    """Return how long a save blocks the steps, and how much longer the steps of an interval take."""
     return markdown_table(
-        ("model", "strategy", "ranks", "MiB", "stall, ms: p50, p95, most", "whole save, s", "every", "more time"),
+        ("model", "strategy", "ranks", "MiB", "step blocked, ms: p50, p95, max", "save, s", "every", "added time"),
         [
             (
                 row["model"],
@@ -154,16 +154,16 @@ def stalls(rows: list[Row]) -> str:
     )
 
 
-def resizes(rows: list[Row]) -> str:
-    """Return how a checkpoint went on under another strategy or with other ranks."""
+def resizes_table(rows: list[Row]) -> str:
+    """Return losses after resuming a checkpoint with another strategy or world size."""
     return markdown_table(
         (
             "model",
             "precision",
             "saved by",
-            "goes on as",
+            "resumed as",
             "largest difference of a loss",
-            "least without loading",
+            "smallest without loading",
             "save, s",
             "restore, s",
             "MiB",
@@ -190,20 +190,20 @@ def _step_ms(row: Row) -> str:
     return f"{times['mean']:.2f}, {times['p50']:.2f}" if times else ""
 
 
-def recipe(rows: list[Row]) -> str:
-    """Return the whole time of each run and its parts, as columns."""
+def recipe_table(rows: list[Row]) -> str:
+    """Return the total time of each run and its parts, one column per run."""
     names = list(dict.fromkeys(name for row in rows for name in row["parts_s"]))
     lines = [
         ("**new process to EM and F1, s**", *(f"**{row['process_s']:.1f}**" for row in rows)),
         *((name, *(f"{row['parts_s'].get(name, 0.0):.1f}" for row in rows)) for name in names),
         ("steps, number", *(f"{row['num_steps']:,}" for row in rows)),
-        ("a step, ms: mean, median", *(_step_ms(row) for row in rows)),
+        ("step, ms: mean, median", *(_step_ms(row) for row in rows)),
     ]
     return markdown_table(("", *(f"{row['model']}, {row['variant']}" for row in rows)), lines)
 
 
-def quality(rows: list[Row]) -> str:
-    """Return EM and F1 of each seed, and their means and standard deviations."""
+def quality_table(rows: list[Row]) -> str:
+    """Return EM and F1 of each seed, with means and standard deviations."""
     by_variant: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_variant[row["variant"]].append(row)

@@ -1,15 +1,15 @@
-"""Tables in Markdown of where a step goes and of what a card can do; see `table_rows` for the others."""
+"""Markdown tables of the parts of a training step and of the limits of a GPU."""
 
 from statistics import median
 from typing import Any
 
-from benchmarks.tables.table_rows import markdown_table, spread
+from benchmarks.tables.training import markdown_table, spread
 
 Row = dict[str, Any]
 
 
-def parts(rows: list[Row]) -> str:
-    """Return where a step's time goes under the profiler, by kind of kernel; on a CPU, of operator."""
+def parts_table(rows: list[Row]) -> str:
+    """Return the time of a step by kind of kernel (on a CPU, of operator), from the profiler."""
     names = list(dict.fromkeys(name for row in rows for name in row["categories_ms"]))
     lines = [
         ("**step, without profiler**", *(f"**{spread(row['step_ms'], '.2f')}**" for row in rows)),
@@ -17,8 +17,8 @@ def parts(rows: list[Row]) -> str:
     ]
     for name, key in (
         ("device busy", "busy_ms"),
-        ("step waits for its batch", "data_wait_ms"),
-        ("communication with nothing beside it", "exposed_communication_ms"),
+        ("wait for the batch", "data_wait_ms"),
+        ("exposed communication", "exposed_communication_ms"),
         ("device idle", "idle_ms"),
     ):
         if any(key in row for row in rows):
@@ -28,19 +28,19 @@ def parts(rows: list[Row]) -> str:
 
 
 def _title_of_parts(row: Row, everywhere: set[tuple[str, str]]) -> str:
-    """Return the head of a column; variables of NCCL that all columns have are left to the raw results."""
+    """Return the title of a column, without the NCCL variables that are equal in all columns."""
     title = f"{row['model']}, {row['parallel']} x {row['world_size']}, batch {row['global_batch_size']}"
     changes = [
         *(["layers compiled"] if row["is_compiled"] else []),
-        *([f"exchange {row['exchange']}"] if row["parallel"] == "ddp" else []),
+        *([f"reducer {row['exchange']}"] if row["parallel"] == "ddp" else []),
         *([] if row["bucket_mib"] is None else [f"buckets of {row['bucket_mib']:g} MiB"]),
         *(f"{name}={value}" for name, value in row["nccl"].items() if (name, value) not in everywhere),
     ]
     return ", ".join([title, *changes])
 
 
-def ceilings(rows: list[Row]) -> str:
-    """Return what a card does at most, and the least time of a step that follows from it."""
+def ceilings_table(rows: list[Row]) -> str:
+    """Return the highest rates of a GPU, and the least time of a step that follows from them."""
     lines = []
     for row in rows:
         products, copies, needs = row["products_tflop_per_s"], row["copies_gb_per_s"], row["needs"]

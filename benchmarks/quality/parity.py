@@ -1,7 +1,7 @@
-"""EM and F1 of elasticqa and of the Hugging Face Trainer: same weights, data, seeds and hyper-parameters.
+"""EM and F1 of elasticqa and of the Hugging Face Trainer with the same weights, data, seeds and hyper-parameters.
 
-All of a card's runs go side by side, since their time is not what is asked for. Both kinds of predictions go through
-the same code of answers and metric. Results are written as runs end; what has not ended in time is stopped, left out.
+All runs of a GPU run at the same time, since their speed is not measured. Both kinds of predictions use the same code
+for answers and metric. Results are written as runs end; runs that do not end in time are stopped and left out.
 """
 
 import argparse
@@ -18,19 +18,18 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.support.models import model_directory
-from benchmarks.training.setting import facts, model_name, write
+from benchmarks.support.setup import facts, model_directory, model_name, write
 
 RUNS = "runs.tar"
-"""Name, beside the results, of what `elasticqa import` takes: bundles, and a folder of the Trainer for each seed."""
+"""Ending of the archive beside the results, for `elasticqa import`: bundles, and a Trainer folder per seed."""
 POLL_S = 0.5
 CURVE_EVERY = 50
-"""Steps that a point of a loss curve is the mean of."""
+"""Steps per point of a loss curve; a point is their mean."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """A run in a process of its own."""
+    """A run and its process."""
 
     variant: str
     seed: int
@@ -39,7 +38,7 @@ class Training:
 
 
 def main() -> None:
-    """Train every seed with both, and write what came out."""
+    """Train every seed with both trainers and write the results."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--dataset", type=Path, required=True, help="directory with train and dev files")
     options.add_argument("--tokenizer", type=Path, required=True, help="directory of an uncased BERT's tokenizer")
@@ -47,18 +46,18 @@ def main() -> None:
     options.add_argument("--results", type=Path, required=True, help="file to write, JSON")
     options.add_argument("--model", required=True, help="directory with weights, or tiny")
     options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    options.add_argument("--cards", nargs=2, default=["0", "1"], help="GPU of elasticqa's runs, and of the others")
+    options.add_argument("--cards", nargs=2, default=["0", "1"], help="GPU of elasticqa's runs, and of the Trainer's")
     options.add_argument("--max-steps", type=int, default=None)
     options.add_argument("--max-eval-examples", type=int, default=None)
     options.add_argument("--max-train-features", type=int, default=None)
-    options.add_argument("--limit", type=float, default=520, help="seconds after which what runs is stopped")
+    options.add_argument("--limit", type=float, default=520, help="seconds after which unfinished runs are stopped")
     given = options.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=given.cache) as folder:
-        trainings = started(given, Path(folder))
+        trainings = start(given, Path(folder))
         try:
-            for training in ended(trainings, time.monotonic() + given.limit):
+            for training in succeeded(trainings, time.monotonic() + given.limit):
                 results.append(measurement(training, given.model))
                 write(given.results, sorted(results, key=lambda row: (row["variant"], row["seed"])))
                 print({name: results[-1][name] for name in ("variant", "seed", "em", "f1", "seconds")}, flush=True)
@@ -75,7 +74,7 @@ def main() -> None:
             )
 
 
-def started(given: argparse.Namespace, folder: Path) -> list[Training]:
+def start(given: argparse.Namespace, folder: Path) -> list[Training]:
     """Start all runs and return them."""
     model = model_directory(given.model, given.tokenizer, given.cache).resolve()
     limits = {
@@ -94,7 +93,7 @@ def started(given: argparse.Namespace, folder: Path) -> list[Training]:
                 ["elasticqa.cli.main", "train", "--recipe=squad", "--resume=none", "--checkpoint-every-steps=100000"]
                 if variant == "elasticqa"
                 else [
-                    "benchmarks.quality.quality_peer",
+                    "benchmarks.quality.hf_run",
                     f"--cache={given.cache.resolve()}",
                     f"--output={place / 'trainer'}",
                 ]
@@ -112,8 +111,8 @@ def started(given: argparse.Namespace, folder: Path) -> list[Training]:
     return trainings
 
 
-def ended(trainings: Iterable[Training], deadline: float) -> Iterable[Training]:
-    """Yield those that end well, as they do; tell of those that fail or do not end in time."""
+def succeeded(trainings: Iterable[Training], deadline: float) -> Iterable[Training]:
+    """Yield runs as they succeed; print those that fail or do not end in time."""
     at_work = list(trainings)
     while at_work and time.monotonic() < deadline:
         done = [each for each in at_work if each.process.poll() is not None]
@@ -134,8 +133,8 @@ def _last_lines(training: Training) -> str:
 
 
 def measurement(training: Training, model: str) -> dict[str, Any]:
-    """Return what a run came to."""
-    found = _of_ours(training.folder) if training.variant == "elasticqa" else _of_theirs(training.folder)
+    """Return the result of a run."""
+    found = _elasticqa_result(training.folder) if training.variant == "elasticqa" else _trainer_result(training.folder)
     return {
         "what": "quality",
         "variant": training.variant,
@@ -147,7 +146,7 @@ def measurement(training: Training, model: str) -> dict[str, Any]:
     }
 
 
-def _of_ours(home: Path) -> dict[str, Any]:
+def _elasticqa_result(home: Path) -> dict[str, Any]:
     (directory,) = (home / "runs").iterdir()
     text = (directory / "journal" / "attempt-0001-node-00000.jsonl").read_text(encoding="utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
@@ -162,13 +161,13 @@ def _of_ours(home: Path) -> dict[str, Any]:
     }
 
 
-def _of_theirs(folder: Path) -> dict[str, Any]:
+def _trainer_result(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "trainer" / "quality.json").read_text(encoding="utf-8"))
     return found
 
 
 def keep(trainings: list[Training], results: list[dict[str, Any]], target: Path) -> None:
-    """Write what the dashboard takes of the runs that ended: their journals and predictions, no weights."""
+    """Write an archive for the dashboard of the runs that succeeded: journals and predictions, no weights."""
     good = {(row["variant"], row["seed"]) for row in results}
     with tarfile.open(target, "w") as archive:
         for each in trainings:

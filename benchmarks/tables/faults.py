@@ -1,16 +1,16 @@
-"""Tables in Markdown of what was inflicted and what it cost, one function a script; see `table_rows` for the others."""
+"""Markdown tables of injected faults, recoveries, and the cost of recording: one function per script."""
 
 from collections import defaultdict
 from statistics import median
 from typing import Any
 
-from benchmarks.tables.table_rows import markdown_table
+from benchmarks.tables.training import markdown_table
 
 Row = dict[str, Any]
 
 
-def chaos(rows: list[Row]) -> str:
-    """Return by fault how often it was inflicted, what failed, and the seconds to the next step."""
+def chaos_table(rows: list[Row]) -> str:
+    """Return, for each kind of fault, how often it was injected, failures, and seconds to the next step."""
     counts: dict[str, int] = defaultdict(int)
     failures: dict[str, int] = defaultdict(int)
     recoveries: dict[str, list[float]] = defaultdict(list)
@@ -26,13 +26,13 @@ def chaos(rows: list[Row]) -> str:
         shown = f"{median(seconds):.1f} ({max(seconds):.1f})" if seconds else "-"
         lines.append((f"`{kind}`", str(count), str(failures[kind]), str(len(seconds)), shown))
     failed = sum(row["failure"] is not None for row in rows)
-    head = ("fault", "times", "in schedules that failed", "recoveries", "seconds to the next step, median (most)")
+    head = ("fault", "times", "in failed schedules", "recoveries", "seconds to the next step, median (max)")
     return f"{len(rows)} schedules, {failed} failed.\n\n{markdown_table(head, lines)}"
 
 
-def recovery(rows: list[Row]) -> str:
-    """Return seconds from a SIGKILL to the next step, and shares of useful work."""
-    head = ("kills", "seconds to the next step", "useful work, a kill a minute", "computed for one in ten minutes")
+def recovery_table(rows: list[Row]) -> str:
+    """Return seconds from a SIGKILL to the next step, and the share of useful work."""
+    head = ("kills", "seconds to the next step", "useful work at one kill per minute", "computed for one in 10 minutes")
     lines = []
     for row in rows:
         found = row["recovery_s"]
@@ -47,10 +47,10 @@ def recovery(rows: list[Row]) -> str:
     return markdown_table(head, lines)
 
 
-def journal_kills(rows: list[Row]) -> str:
-    """Return what a journal has lost."""
+def journal_kills_table(rows: list[Row]) -> str:
+    """Return the lines that a journal lost."""
     return markdown_table(
-        ("kills", "acknowledged lines", "of them lost", "torn last lines"),
+        ("kills", "acknowledged lines", "lost", "torn last lines"),
         [
             (f"{row['kills']:,}", f"{row['acknowledged_lines']:,}", str(row["lost_lines"]), str(row["torn_last_lines"]))
             for row in rows
@@ -58,10 +58,10 @@ def journal_kills(rows: list[Row]) -> str:
     )
 
 
-def logging_cost(rows: list[Row]) -> str:
-    """Return what noting a step costs the training thread."""
+def logging_cost_table(rows: list[Row]) -> str:
+    """Return the time that recording a step takes on the training thread."""
     return markdown_table(
-        ("what is noted", "p50, us", "p99, us"),
+        ("recorded to", "p50, us", "p99, us"),
         [
             (row["measurement"].removeprefix("logging_cost_"), f"{row['p50_us']:.1f}", f"{row['p99_us']:.0f}")
             for row in rows
