@@ -1,1 +1,1 @@
-"""Profiler traces: recorded over a few steps, and summarized."""
+"""Profiling: trace some training steps with torch.profiler, and summarize traces."""

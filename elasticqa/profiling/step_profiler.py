@@ -1,4 +1,4 @@
-"""A stretch of training steps under torch.profiler: a trace for Perfetto, a table, and a summary for the record."""
+"""Profile some training steps with torch.profiler: a trace for Perfetto, a table of operators, and a summary."""
 
 import gzip
 import shutil
@@ -15,8 +15,8 @@ from elasticqa.profiling.trace.summary import summarize
 
 WAIT_STEPS = 2
 WARMUP_STEPS = 100
-LEAST_WARMUP_STEPS = 10
-"""Of a later attempt: allocator, autotuning and caches settle in them."""
+MIN_WARMUP_STEPS = 10
+"""In later attempts of a run: allocator, autotuning and caches settle in them."""
 ACTIVE_STEPS = 10
 
 _TABLE_ROWS = 50
@@ -24,12 +24,12 @@ _TABLE_NAME_CHARS = 80
 
 
 class ProfileError(RuntimeError):
-    """The trace could not be written or read back; the steps themselves are unharmed, so training can go on."""
+    """The trace could not be written or read back; training is not affected."""
 
 
 @dataclass(frozen=True)
 class ProfileSchedule:
-    """How many steps are left alone, run under a profiler that keeps nothing, and are kept; once, in this order."""
+    """Number of steps that are not profiled, then profiled but discarded, then traced."""
 
     wait: int
     warmup: int
@@ -37,11 +37,11 @@ class ProfileSchedule:
 
     @property
     def num_steps(self) -> int:
-        """Steps until the trace is there."""
+        """Number of steps until the trace is complete."""
         return self.wait + self.warmup + self.active
 
     def action(self, step: int) -> ProfilerAction:
-        """Return what to do at a step, counted from 0: torch.profiler's schedule."""
+        """Return the profiler's action at a step, counted from 0: the ``schedule`` of torch.profiler."""
         if step < self.wait or step >= self.num_steps:
             return ProfilerAction.NONE
         if step < self.wait + self.warmup:
@@ -50,54 +50,58 @@ class ProfileSchedule:
 
 
 def profile_schedule(num_steps: int, step: int = 0) -> ProfileSchedule:
-    """Return wait=2, warmup=100, active=10 for a run, or what keeps to the same active steps from ``step`` on.
+    """Return wait=2, warmup=100, active=10 at the start of a run; later, what traces the same steps of the run.
 
-    An attempt that begins too late for these takes a warm-up of 10. Where the steps left are not enough, warm-up
-    shrinks first, down to one step; then the active steps, down to one; then the wait; and of a single step nothing
-    is left but itself.
+    An attempt that starts too late for these steps has a warm-up of 10. If too few steps are left, the warm-up shrinks
+    first, to at least one step; then the active steps, to at least one; then the wait; then the warm-up disappears.
 
     Args:
         num_steps: of the run.
-        step: optimizer steps done before.
+        step: optimizer steps already done.
 
-    >>> profile_schedule(500), profile_schedule(500, 60), profile_schedule(500, 200)
-    (ProfileSchedule(wait=2, warmup=100, active=10), ProfileSchedule(wait=2, warmup=40, active=10), ProfileSchedule(wait=2, \
-warmup=10, active=10))
-    >>> profile_schedule(40), profile_schedule(6)
-    (ProfileSchedule(wait=2, warmup=28, active=10), ProfileSchedule(wait=2, warmup=1, active=3))
+    >>> profile_schedule(500)
+    ProfileSchedule(wait=2, warmup=100, active=10)
+    >>> profile_schedule(500, step=60)
+    ProfileSchedule(wait=2, warmup=40, active=10)
+    >>> profile_schedule(500, step=200)
+    ProfileSchedule(wait=2, warmup=10, active=10)
+    >>> profile_schedule(6)
+    ProfileSchedule(wait=2, warmup=1, active=3)
 
     Raises:
         ValueError: no step is left.
     """
     left = num_steps - step
     if left < 1:
-        raise ValueError(f"step={step} of num_steps={num_steps} leaves nothing to profile: a step must be left")
+        raise ValueError(
+            f"step={step} of num_steps={num_steps} leaves nothing to profile: at least one step must remain"
+        )
     active = min(ACTIVE_STEPS, max(1, left - WAIT_STEPS - 1))
     before = left - active
-    wanted = max(LEAST_WARMUP_STEPS, WARMUP_STEPS - step)
+    wanted = max(MIN_WARMUP_STEPS, WARMUP_STEPS - step)
     warmup = min(wanted, max(before - WAIT_STEPS, min(before, 1)))
     return ProfileSchedule(min(WAIT_STEPS, before - warmup), warmup, active)
 
 
 class StepProfiler:
-    """Profiles one stretch of steps of this rank, then stays out of the way.
+    """Profiles this rank once, by `profile_schedule`.
 
-    Only the active steps are kept in memory. Files: ``traces/attempt-0001-rank-00000.json.gz`` and ``...-table.txt``,
-    each whole or absent.
+    Keeps only the active steps in memory. Writes ``traces/attempt-0001-rank-00000.json.gz`` and ``...-table.txt``,
+    each atomically.
     """
 
     def __init__(self, run_dir: Path, *, attempt: int, rank: int, step: int, num_steps: int, device_type: str) -> None:
-        """Plan a stretch.
+        """Choose the schedule.
 
         Args:
             run_dir: directory of the run.
             attempt: number of the attempt.
             rank: of this process.
-            step: optimizer steps done before the stretch.
+            step: optimizer steps already done.
             num_steps: of the run.
             device_type: ``cuda`` or ``cpu``.
         """
-        self.plan = profile_schedule(num_steps, step)
+        self.schedule = profile_schedule(num_steps, step)
         self._step = step
         self._rank = rank
         self._run_dir = run_dir
@@ -109,11 +113,11 @@ class StepProfiler:
 
     @property
     def is_tracing(self) -> bool:
-        """Whether the profiler slows the step that runs now: warm-up steps and active ones."""
-        return self._profile is not None and self.plan.action(self._num_done) is not ProfilerAction.NONE
+        """Whether the current step is profiled, in warm-up or active, and therefore slower."""
+        return self._profile is not None and self.schedule.action(self._num_done) is not ProfilerAction.NONE
 
     def start(self) -> None:
-        """Begin, before the first step of the stretch.
+        """Start, before the first step.
 
         Raises:
             ProfileError: traces cannot be written.
@@ -124,15 +128,15 @@ class StepProfiler:
             raise ProfileError(f"{self._trace.parent}: cannot be created ({error.strerror})") from error
         self._drain()
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._is_cuda else [])]
-        # Without acc_events, torch 2.11 warns of a second cycle, which the plan does not have.
-        profiler = profile(activities=activities, schedule=self.plan.action, acc_events=True)
+        # Without acc_events, torch 2.11 warns about a second cycle, which the schedule does not have.
+        profiler = profile(activities=activities, schedule=self.schedule.action, acc_events=True)
         self._profile = self._exit.enter_context(profiler)
 
     def step(self) -> dict[str, Any] | None:
-        """Tell that a step is done; every rank at the same steps, since a rank that writes its trace is late.
+        """Count a finished step; after the last step of the schedule, write trace and table.
 
         Returns:
-            After the last step of the stretch, the fields of the journal's line `profile`; otherwise None.
+            After the last step of the schedule, the fields of the journal's line `profile`; otherwise None.
 
         Raises:
             ProfileError: trace or table could not be written.
@@ -140,25 +144,25 @@ class StepProfiler:
         if self._profile is None:
             return None
         self._num_done += 1
-        if self._num_done == self.plan.wait + self.plan.warmup:
+        if self._num_done == self.schedule.wait + self.schedule.warmup:
             self._drain()
         self._profile.step()
-        if self._num_done < self.plan.num_steps:
+        if self._num_done < self.schedule.num_steps:
             return None
         finished = self._profile
         self.stop()
         try:
             return self._save(finished)
         except (OSError, TraceError) as error:
-            raise ProfileError(f"profile of steps to {self._step + self._num_done} is lost: {error}") from error
+            raise ProfileError(f"profile up to step {self._step + self._num_done} is lost: {error}") from error
 
     def stop(self) -> None:
-        """End; a stretch that is not done leaves no trace, so that a run under a signal loses no time to it."""
+        """Stop profiling. An unfinished schedule writes no trace, so that a run that was asked to stop ends quickly."""
         self._profile = None
         self._exit.close()
 
     def _drain(self) -> None:
-        """Wait for the device: kernels of earlier steps, which the host had run ahead of, would be in the trace."""
+        """Wait for the device; otherwise the trace contains kernels of earlier steps."""
         if self._is_cuda:
             torch.cuda.synchronize()
 
@@ -168,7 +172,7 @@ class StepProfiler:
         averages = finished.key_averages()
         text = averages.table(sort_by=sort_by, row_limit=_TABLE_ROWS, max_name_column_width=_TABLE_NAME_CHARS)
         _write_whole(table, text.encode())
-        # Beside the trace and not in the system's temporary folder, which is small on many a compute node.
+        # Not in the system's temporary directory, which is small on many compute nodes.
         plain = self._trace.with_suffix(".partial")
         packed = self._trace.with_suffix(".partial.gz")
         try:
@@ -188,7 +192,7 @@ class StepProfiler:
 
 
 class NoProfiler:
-    """Stands in where no step is profiled."""
+    """Profiles nothing."""
 
     is_tracing = False
 

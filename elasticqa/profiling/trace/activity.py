@@ -1,4 +1,4 @@
-"""What the host and each device were busy with, from the union of their events."""
+"""Busy, idle and communication times of the host and of each device, from unions of their events."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,56 +15,70 @@ _MAX_DEVICE_NAME_CHARS = 60
 
 @dataclass(frozen=True)
 class HostActivity:
-    """The threads of the host; times in microseconds.
+    """Times of the host's threads, in microseconds.
 
-    The last four are None in a trace without runtime calls.
+    Attributes:
+        num_threads: with events.
+        operator_us: in operators, summed over threads; nested operators count once.
+        busy_us: during which at least one thread was in an operator.
+        communication_us: during which a collective of a CPU backend (gloo, MPI, UCC) was running, including waits for
+            other ranks.
+        exposed_communication_us: the part of ``communication_us`` during which no thread was in an operator other than
+            those that start communication.
+        num_launches: calls that launch a kernel or a CUDA graph; None, as are the next three, without runtime calls.
+        num_graph_launches: calls that launch a CUDA graph.
+        launch_us: in these calls, summed over threads.
+        wait_us: in calls that only wait for a device, summed over threads.
     """
 
     num_threads: int
     operator_us: float
-    """In operators, added up over the threads; of operators inside one another once."""
     busy_us: float
-    """In which at least one thread was in an operator."""
     communication_us: float
-    """In which a collective of a CPU back end (gloo, MPI, UCC) was on its way; waiting for other ranks included."""
     exposed_communication_us: float
-    """That part of it in which no thread was in an operator, those that only start communication left out."""
     num_launches: int | None
-    """Calls that start a kernel or a graph."""
     num_graph_launches: int | None
     launch_us: float | None
     wait_us: float | None
-    """In calls that only wait for a device, added up over the threads."""
 
 
 @dataclass(frozen=True)
 class DeviceActivity:
-    """One device; times in microseconds, each the union over all streams."""
+    """Times of one device, in microseconds, each the union over all streams.
+
+    Attributes:
+        device: its number.
+        name: None if the trace has none.
+        num_kernels: launched on it.
+        busy_us: in kernels, copies or memsets.
+        compute_us: in kernels that do not communicate.
+        communication_us: in kernels that communicate (such as NCCL's), including waits for other ranks.
+        exposed_communication_us: the part of ``communication_us`` without a concurrent compute kernel.
+        memcpy_us: in copies.
+        memset_us: in memsets.
+        idle_us: the rest of the trace's span.
+        host_bound_us: the part of ``idle_us`` during which a host thread was in an operator or in a runtime call that
+            does not wait for the device: the host was still preparing work. The rest of the idle time is Python between
+            operators, data loading, or waits for other ranks.
+        host_bound_share: ``host_bound_us`` as a fraction of the span.
+    """
 
     device: int
     name: str | None
     num_kernels: int
     busy_us: float
-    """In kernels, copies or memsets; ``idle_us`` is the rest of the trace's span."""
     compute_us: float
-    """In kernels that do not communicate."""
     communication_us: float
-    """In kernels that communicate (NCCL and the like); waiting for other ranks included."""
     exposed_communication_us: float
-    """That part of it in which no computing kernel ran beside."""
     memcpy_us: float
     memset_us: float
     idle_us: float
     host_bound_us: float
-    """That part of ``idle_us`` in which a thread of the host was in an operator or a runtime call other than one
-    that waits for the device: the device had nothing to do while the host was still preparing work. Idle time outside
-    is Python between operators, loading, or waiting for others."""
     host_bound_share: float
-    """``host_bound_us`` as a fraction of the span."""
 
 
 def host_activity(timeline: Timeline) -> HostActivity:
-    """Return what the threads of the host did."""
+    """Return the times of the host's threads."""
     is_operator = _flags(timeline, lambda kind, _: kind is Kind.OPERATOR)
     is_collective = _flags(timeline, lambda kind, _: kind is Kind.ASYNCHRONOUS)
     is_compute = _flags(timeline, lambda kind, name: kind is Kind.OPERATOR and category(name) != "communication")
@@ -90,7 +104,7 @@ def host_activity(timeline: Timeline) -> HostActivity:
 
 
 def device_activities(timeline: Timeline, start: int, end: int) -> tuple[DeviceActivity, ...]:
-    """Return what each device did from ``start`` to ``end``, the span of the trace in nanoseconds."""
+    """Return the times of each device; ``start`` and ``end`` are the span of the trace in nanoseconds."""
     preparing = _preparing(timeline)
     names = _device_names(timeline)
     is_communication = _flags(timeline, lambda kind, name: kind is Kind.KERNEL and category(name) == "communication")
@@ -123,7 +137,7 @@ def device_activities(timeline: Timeline, start: int, end: int) -> tuple[DeviceA
 
 
 def _flags(timeline: Timeline, chosen: Callable[[Kind, str], bool]) -> NDArray[np.bool_]:
-    """Return by number of a name whether it is chosen."""
+    """Return for each number of a name whether it is chosen."""
     pairs = zip(timeline.kinds, timeline.names, strict=True)
     return np.array([chosen(kind, name) for kind, name in pairs], dtype=np.bool_)
 
@@ -134,7 +148,7 @@ def _times(columns: Columns, flags: NDArray[np.bool_]) -> Times:
 
 
 def _calls(timeline: Timeline, chosen: Callable[[str], bool]) -> tuple[int, int]:
-    """Return number and nanoseconds of runtime calls, over all threads."""
+    """Return the number of the chosen runtime calls and their nanoseconds, summed over threads."""
     flags = _flags(timeline, lambda kind, name: kind is Kind.RUNTIME and chosen(name))
     count = nanoseconds = 0
     for thread in timeline.threads.values():
@@ -145,7 +159,7 @@ def _calls(timeline: Timeline, chosen: Callable[[str], bool]) -> tuple[int, int]
 
 
 def _preparing(timeline: Timeline) -> Times:
-    """Return when a thread was in an operator or runtime call and did not wait for a device."""
+    """Return the times at which a thread was in an operator or runtime call and did not wait for a device."""
     is_work = _flags(timeline, lambda kind, _: kind in (Kind.OPERATOR, Kind.RUNTIME))
     waits = _flags(timeline, lambda kind, name: kind is Kind.RUNTIME and is_wait(name))
     return union_of([subtract(_times(thread, is_work), _times(thread, waits)) for thread in timeline.threads.values()])

@@ -1,10 +1,10 @@
-"""What the name of an operator, kernel or runtime call says of its work."""
+"""Categories of operators, kernels and runtime calls, by name."""
 
 import re
 
 OTHER = "other"
 
-# The first that matches decides, so the narrow come before the wide: an optimizer's fused kernel multiplies, too.
+# The first match decides, so specific categories come first: the name of a fused optimizer kernel also has "mul".
 _CATEGORIES = {
     category: re.compile("|".join(patterns), re.IGNORECASE)
     for category, patterns in {
@@ -47,8 +47,8 @@ _CATEGORIES = {
 }
 CATEGORIES = (*_CATEGORIES, OTHER)
 
-# What the profiler itself or a look at a graph writes; `key_averages` leaves them out, too.
-_OF_PROFILER = frozenset(
+# Events of the profiler itself or of inspecting a graph; `key_averages` excludes them, too.
+_PROFILER_EVENTS = frozenset(
     {
         "profiler::_record_function_enter",
         "profiler::_record_function_enter_new",
@@ -65,7 +65,7 @@ _ASYNCHRONOUS = ("gloo:", "mpi:", "ucc:")
 
 
 def category(name: str) -> str:
-    """Return what an operator or kernel is for, one of ``CATEGORIES``.
+    """Return the category of an operator or kernel, one of ``CATEGORIES``.
 
     >>> category("aten::addmm"), category("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
     ('matmul', 'communication')
@@ -76,18 +76,18 @@ def category(name: str) -> str:
     return OTHER
 
 
-def is_of_profiler(name: str) -> bool:
-    """Return whether this is a mark of the profiler and no work."""
-    return name in _OF_PROFILER
+def is_profiler_event(name: str) -> bool:
+    """Whether this is an event of the profiler rather than work."""
+    return name in _PROFILER_EVENTS
 
 
 def is_asynchronous(annotation: str) -> bool:
-    """Return whether this is a collective on the CPU, from its start on one thread to its end on another."""
+    """Whether this is a collective on the CPU, which starts on one thread and ends on another."""
     return annotation.startswith(_ASYNCHRONOUS)
 
 
 def is_launch(runtime_call: str) -> bool:
-    """Return whether this call starts a kernel or a graph of kernels.
+    """Whether this call launches a kernel or a CUDA graph.
 
     >>> is_launch("cudaLaunchKernelExC"), is_launch("cudaGraphLaunch"), is_launch("cudaLaunchHostFunc")
     (True, True, False)
@@ -96,10 +96,10 @@ def is_launch(runtime_call: str) -> bool:
 
 
 def is_graph_launch(runtime_call: str) -> bool:
-    """Return whether this call starts a graph of kernels."""
+    """Whether this call launches a CUDA graph."""
     return "GraphLaunch" in runtime_call
 
 
 def is_wait(runtime_call: str) -> bool:
-    """Return whether this call does nothing but wait for a device."""
+    """Whether this call only waits for a device."""
     return "Synchronize" in runtime_call

@@ -1,6 +1,6 @@
-"""Arithmetic of sets of time: arrays of disjoint, sorted, non-empty half-open intervals.
+"""Set operations on times. A set of times is an array of disjoint, sorted, non-empty, half-open intervals.
 
-A set is an int64 array of shape (n, 2): starts and ends in nanoseconds.
+Its shape is (n, 2), int64: starts and ends in nanoseconds.
 """
 
 import numpy as np
@@ -10,12 +10,12 @@ Times = NDArray[np.int64]
 
 
 def empty() -> Times:
-    """Return the set of no time."""
+    """Return the empty set."""
     return np.empty((0, 2), dtype=np.int64)
 
 
 def union(starts: Times, ends: Times) -> Times:
-    """Return the set of times that lie in any of the intervals, which may overlap and be in any order.
+    """Return the union of intervals, which may overlap and be in any order.
 
     >>> union(np.array([5, 0, 8]), np.array([9, 3, 12])).tolist()
     [[0, 3], [5, 12]]
@@ -33,13 +33,13 @@ def union(starts: Times, ends: Times) -> Times:
 
 
 def union_of(sets: list[Times]) -> Times:
-    """Return the set of times that lie in any of the sets."""
+    """Return the union of sets."""
     every = np.concatenate([empty(), *sets])
     return union(every[:, 0], every[:, 1])
 
 
 def length(times: Times) -> int:
-    """Return how long a set is, in nanoseconds.
+    """Return the total length of a set, in nanoseconds.
 
     >>> length(np.array([[0, 3], [5, 12]]))
     10
@@ -48,7 +48,7 @@ def length(times: Times) -> int:
 
 
 def intersect(left: Times, right: Times) -> Times:
-    """Return the set of times that lie in both.
+    """Return the intersection of two sets.
 
     >>> intersect(np.array([[0, 4], [6, 9]]), np.array([[3, 7]])).tolist()
     [[3, 4], [6, 7]]
@@ -57,7 +57,7 @@ def intersect(left: Times, right: Times) -> Times:
     behind = np.searchsorted(right[:, 0], left[:, 1], side="left")
     counts = np.maximum(behind - first, 0)
     ours = np.repeat(np.arange(len(left)), counts)
-    # The partners of one interval are neighbours: number them from its first on.
+    # The intervals on the right that overlap one on the left are consecutive.
     theirs = np.arange(len(ours)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
     starts = np.maximum(left[ours, 0], right[theirs, 0])
     ends = np.minimum(left[ours, 1], right[theirs, 1])
@@ -65,7 +65,7 @@ def intersect(left: Times, right: Times) -> Times:
 
 
 def gaps(times: Times, start: int, end: int) -> Times:
-    """Return the set of times from ``start`` to ``end`` that do not lie in ``times``.
+    """Return the set of times from ``start`` to ``end`` that are not in ``times``.
 
     >>> gaps(np.array([[2, 3], [5, 8]]), 0, 7).tolist()
     [[0, 2], [3, 5]]
@@ -76,7 +76,7 @@ def gaps(times: Times, start: int, end: int) -> Times:
 
 
 def subtract(left: Times, right: Times) -> Times:
-    """Return the set of times that lie in ``left`` and not in ``right``.
+    """Return the set of times in ``left`` that are not in ``right``.
 
     >>> subtract(np.array([[0, 10]]), np.array([[2, 3], [9, 12]])).tolist()
     [[0, 2], [3, 9]]
@@ -87,7 +87,7 @@ def subtract(left: Times, right: Times) -> Times:
 
 
 def contains(times: Times, moments: Times) -> NDArray[np.bool_]:
-    """Return for each moment whether it lies in a set.
+    """Return for each moment whether it is in a set.
 
     >>> contains(np.array([[0, 4], [6, 9]]), np.array([0, 3, 4, 8])).tolist()
     [True, True, False, True]

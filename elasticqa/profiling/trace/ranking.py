@@ -1,15 +1,15 @@
-"""Operators and kernels by the time they took, and by category."""
+"""Rank operators and kernels by time, and sum their times by category."""
 
 import json
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elasticqa.profiling.trace.categories import CATEGORIES, category
 from elasticqa.profiling.trace.intervals import contains, union
-from elasticqa.profiling.trace.nesting import nest
+from elasticqa.profiling.trace.self_time import self_times
 from elasticqa.profiling.trace.timeline import Kind, Timeline
 
 NUM_SHOWN = 30
@@ -18,13 +18,15 @@ _MAX_JSON_CHARS = 200
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """All calls of one operator; figures as `torch.profiler`'s `key_averages` has them."""
+    """All calls of one operator, as in `torch.profiler`'s `key_averages`.
+
+    ``self_us`` excludes the operators, annotations and runtime calls inside.
+    """
 
     name: str
     category: str
     count: int
     self_us: float
-    """Without the operators, annotations and runtime calls inside."""
     total_us: float
 
 
@@ -47,26 +49,19 @@ class CategoryTime:
     time_us: float
 
 
-@dataclass(frozen=True)
-class OperatorRanking:
-    """The operators of most self time, all categories, and how many names there are."""
+Row = TypeVar("Row", OperatorTime, KernelTime)
 
-    rows: tuple[OperatorTime, ...]
+
+class Ranking(NamedTuple, Generic[Row]):
+    """The rows with the most time, all categories, and the number of names."""
+
+    rows: tuple[Row, ...]
     categories: tuple[CategoryTime, ...]
     num_names: int
 
 
-@dataclass(frozen=True)
-class KernelRanking:
-    """The kernels of most time, all categories, and how many names there are."""
-
-    rows: tuple[KernelTime, ...]
-    categories: tuple[CategoryTime, ...]
-    num_names: int
-
-
-def operator_ranking(timeline: Timeline) -> OperatorRanking:
-    """Return the operators of the host by self time, largest first."""
+def operator_ranking(timeline: Timeline) -> Ranking[OperatorTime]:
+    """Return the host's operators by self time, largest first."""
     calls = _calls(timeline)
     rows, parts = [], []
     for number in _numbers(timeline, (Kind.OPERATOR,)):
@@ -78,11 +73,11 @@ def operator_ranking(timeline: Timeline) -> OperatorRanking:
         parts.append(("optimizer", count_inside, self_us_inside))
     rows.sort(key=lambda row: (-row.self_us, row.name))
     shown = tuple(replace(row, name=_short(row.name)) for row in rows[:NUM_SHOWN])
-    return OperatorRanking(shown, _categories(parts), len(rows))
+    return Ranking(shown, _categories(parts), len(rows))
 
 
 class _Calls(NamedTuple):
-    """Sums over all threads, by number of a name; the last two only of calls inside an optimizer's step."""
+    """Sums over all threads for each number of a name; the last two include only calls inside an optimizer step."""
 
     counts: NDArray[np.int64]
     self_us: NDArray[np.float64]
@@ -99,7 +94,7 @@ def _calls(timeline: Timeline) -> _Calls:
     for thread in timeline.threads.values():
         chosen = nests[thread.names]
         starts, ends, names = thread.starts[chosen], thread.ends[chosen], thread.names[chosen]
-        self_ns, is_counted = nest(starts, ends, names)
+        self_ns, is_counted = self_times(starts, ends, names)
         sums.counts[:] += np.bincount(names[is_counted], minlength=size)
         sums.self_us[:] += np.bincount(names, weights=self_ns / 1000, minlength=size)
         total_us = (ends - starts)[is_counted] / 1000
@@ -113,8 +108,8 @@ def _calls(timeline: Timeline) -> _Calls:
     return sums
 
 
-def kernel_ranking(timeline: Timeline) -> KernelRanking:
-    """Return the kernels, copies and memsets of all devices by total time, largest first."""
+def kernel_ranking(timeline: Timeline) -> Ranking[KernelTime]:
+    """Return all devices' kernels, copies and memsets by total time, largest first."""
     size = len(timeline.names)
     total_ns, counts = np.zeros(size), np.zeros(size, dtype=np.int64)
     for device in timeline.devices.values():
@@ -130,8 +125,8 @@ def kernel_ranking(timeline: Timeline) -> KernelRanking:
         for number in _numbers(timeline, (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET))
     ]
     rows.sort(key=lambda row: (-row.total_us, row.name))
-    shown = tuple(KernelTime(_short(row.name), row.category, row.count, row.total_us) for row in rows[:NUM_SHOWN])
-    return KernelRanking(shown, _categories([(row.category, row.count, row.total_us) for row in rows]), len(rows))
+    shown = tuple(replace(row, name=_short(row.name)) for row in rows[:NUM_SHOWN])
+    return Ranking(shown, _categories([(row.category, row.count, row.total_us) for row in rows]), len(rows))
 
 
 def _numbers(timeline: Timeline, kinds: tuple[Kind, ...]) -> list[int]:
@@ -139,7 +134,7 @@ def _numbers(timeline: Timeline, kinds: tuple[Kind, ...]) -> list[int]:
 
 
 def _categories(rows: list[tuple[str, int, float]]) -> tuple[CategoryTime, ...]:
-    """Return sums by category, largest first, without those that do not occur."""
+    """Return the sums of the categories that occur, largest first."""
     counts = dict.fromkeys(CATEGORIES, 0)
     times = dict.fromkeys(CATEGORIES, 0.0)
     for name, count, time_us in rows:
@@ -150,7 +145,7 @@ def _categories(rows: list[tuple[str, int, float]]) -> tuple[CategoryTime, ...]:
 
 
 def _short(name: str) -> str:
-    """Return a name that can be printed, with its middle left out where its JSON would be long."""
+    """Return a printable name, shortened in the middle if its JSON would be long."""
     clean = "".join(char if char.isprintable() else "\ufffd" for char in name)
     short, size = clean, _MAX_JSON_CHARS
     while len(json.dumps(short)) > _MAX_JSON_CHARS + 2:

@@ -1,4 +1,4 @@
-"""A trace file as a stream: its top-level entries and its events, one at a time."""
+"""Read a trace file as a stream of top-level entries and events."""
 
 import os
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 from db.storage.json_stream import JsonStream, JsonStreamError, open_json
 
 MAX_VALUE_CHARS = 8 << 20
-"""Longest event or metadata entry; the longest that Kineto writes list the ranks of process groups."""
+"""Limit of an event or metadata entry; Kineto's longest entries list the ranks of process groups."""
 
 
 class TraceError(ValueError):
-    """A file that is no readable trace.
+    """A file that is not a readable trace.
 
     Attributes:
         file: the path.
-        position: in characters of the uncompressed text, from 0; None if the whole file is unreadable.
-        rule: what is wrong there, on one line.
+        position: in characters of the uncompressed text, from 0; None if the error concerns the whole file.
+        rule: the problem, on one line.
     """
 
     def __init__(self, file: str | os.PathLike[str], position: int | None, rule: str) -> None:
@@ -32,7 +32,7 @@ class TraceError(ValueError):
 
 
 class Entry(NamedTuple):
-    """One event (key `traceEvents`) or one other entry of the trace's object."""
+    """One event (key `traceEvents`), or another entry of the trace's top-level object."""
 
     key: str
     value: Any
@@ -42,15 +42,15 @@ class Entry(NamedTuple):
 def scan(path: str | os.PathLike[str]) -> Iterator[Entry]:
     """Yield the entries of a trace, plain or gzip, in the order of the file.
 
-    Memory is bounded by one chunk and one value. Both of Chrome's forms are read: an object with `traceEvents`, and
-    the bare list of events.
+    Holds one chunk and one value in memory. Accepts both of Chrome's formats: an object with `traceEvents`, and a list
+    of events.
 
     Raises:
-        TraceError: the file cannot be opened, or is damaged; entries before the damage have been yielded.
+        TraceError: the file cannot be opened or is damaged; entries before the damage have been yielded.
     """
     try:
         with open_json(Path(path)) as file:
-            # Kineto writes names as they are, including control characters and invalid UTF-8.
+            # Kineto does not escape names, so they may contain control characters and invalid UTF-8.
             yield from _entries(JsonStream(file, max_value_chars=MAX_VALUE_CHARS, is_strict=False))
     except JsonStreamError as error:
         raise TraceError(path, error.position, error.problem) from error

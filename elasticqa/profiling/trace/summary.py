@@ -1,4 +1,4 @@
-"""Where the time of a trace went: what the record keeps of it."""
+"""Summarize a trace: times of host, devices, steps, operators and kernels, for the database and the terminal."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -17,29 +17,38 @@ _MAX_NUMBER = 1 << 31
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The steps that the profiler saw whole, as the host's time from one to the next."""
+    """Durations on the host of the complete steps; ``times_us`` has the first hundred, in order."""
 
     num_steps: int
     mean_us: float
     min_us: float
     max_us: float
     times_us: tuple[float, ...]
-    """Of the first hundred steps, in the order of time."""
 
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """Where the time of one trace went; all times in microseconds.
+    """Summary of one trace; all times in microseconds.
 
-    ``devices``, ``kernels``, ``kernel_categories`` and ``num_kernel_names`` are None in a trace without device events:
-    what a device did is then not known.
+    Attributes:
+        span_us: from the earliest start to the latest end of an operator, annotation, runtime call or device event.
+        num_events: in the summary.
+        num_skipped_events: without a duration, or with a negative one.
+        rank, world_size, backend: None if the trace does not contain them.
+        steps: None without complete steps.
+        host: times of the host.
+        devices: None, as are the kernels, in a trace without device events.
+        operators: the thirty with the most self time.
+        operator_categories: sums of self time over all operators; all of an optimizer step counts as optimizer.
+        num_operator_names: distinct names.
+        kernels: the thirty kernels, copies or memsets with the most time.
+        kernel_categories: sums of durations of all kernels, copies and memsets; concurrent ones count in full.
+        num_kernel_names: distinct names, including those of copies and memsets.
     """
 
     span_us: float
-    """From the earliest start to the latest end of an operator, annotation, runtime call or device event."""
     num_events: int
     num_skipped_events: int
-    """Without a duration, or with a negative one."""
     rank: int | None
     world_size: int | None
     backend: str | None
@@ -47,34 +56,24 @@ class TraceSummary:
     host: HostActivity
     devices: tuple[DeviceActivity, ...] | None
     operators: tuple[OperatorTime, ...]
-    """The thirty of most self time."""
     operator_categories: tuple[CategoryTime, ...]
-    """Of all operators, by self time; whatever runs inside an optimizer's step is the optimizer's here."""
     num_operator_names: int
-    """Distinct names."""
     kernels: tuple[KernelTime, ...] | None
-    """The thirty of most time; copies and memsets are among them."""
     kernel_categories: tuple[CategoryTime, ...] | None
-    """Of all kernels, copies and memsets, by the sum of durations: what runs side by side counts twice."""
     num_kernel_names: int | None
-    """Distinct names, those of copies and memsets included."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON, under 50 kB whatever the trace."""
+        """Return data for JSON; always under 50 kB."""
         return asdict(self)
 
 
 def summarize(path: str | os.PathLike[str]) -> TraceSummary:
-    """Return the summary of a Kineto trace, plain or gzip; memory is some tens of bytes an event.
+    """Return the summary of a Kineto trace, plain or gzip; needs tens of bytes of memory per event.
 
     Raises:
-        TraceError: the file is no whole trace.
+        TraceError: the file is not a complete trace.
     """
-    return summary_of(read(path, scan(path)))
-
-
-def summary_of(timeline: Timeline) -> TraceSummary:
-    """Return the summary of a timeline that has events."""
+    timeline = read(path, scan(path))
     columns = [*timeline.threads.values(), *timeline.devices.values()]
     start = min(int(column.starts.min()) for column in columns)
     end = max(int(column.ends.max()) for column in columns)

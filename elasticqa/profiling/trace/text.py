@@ -1,4 +1,4 @@
-"""A trace's summary for the terminal."""
+"""Format the summary of a trace for the terminal."""
 
 from collections.abc import Sequence
 
@@ -8,25 +8,25 @@ from elasticqa.profiling.trace.summary import TraceSummary
 
 _NUM_ROWS = 10
 _MAX_NAME_CHARS = 64
-# What most kernels' names begin with; without it, the part that tells them apart is on the screen.
-_SAID_OFTEN = ("void ", "at::native::", "(anonymous namespace)::")
+# Removed from names of kernels, so that the part in which they differ is visible.
+_COMMON_PARTS = ("void ", "at::native::", "(anonymous namespace)::")
 
 
 def as_text(summary: TraceSummary) -> str:
-    """Return the summary as lines of at most some hundred characters."""
+    """Return the summary as lines of about a hundred characters."""
     lines = _head(summary)
     for device in summary.devices or ():
         lines += ["", *_device(device, summary.span_us)]
     if summary.devices is None:
-        lines += ["", "No device events: what a device did is not known."]
+        lines += ["", "No device events: the activity of devices is unknown."]
     lines += ["", *_host(summary.host, summary.span_us)]
     if summary.kernels is not None:
         lines += ["", *_categories("Kernels by category", summary.kernel_categories or ())]
-        lines += ["", f"{'Kernels of most time':<{_MAX_NAME_CHARS}} {'time':>12} {'count':>9}"]
+        lines += ["", f"{'Kernels with the most time':<{_MAX_NAME_CHARS}} {'time':>12} {'count':>9}"]
         lines += [_row(row.name, row.total_us, row.count) for row in summary.kernels[:_NUM_ROWS]]
         lines += _more(summary.num_kernel_names or 0)
     lines += ["", *_categories("Operators by category (self time)", summary.operator_categories)]
-    lines += ["", f"{'Operators of most self time':<{_MAX_NAME_CHARS}} {'self':>12} {'count':>9} {'total':>12}"]
+    lines += ["", f"{'Operators with the most self time':<{_MAX_NAME_CHARS}} {'self':>12} {'count':>9} {'total':>12}"]
     lines += [
         f"{_row(row.name, row.self_us, row.count)} {_milliseconds(row.total_us)}"
         for row in summary.operators[:_NUM_ROWS]
@@ -45,7 +45,7 @@ def _head(summary: TraceSummary) -> list[str]:
     lines = [", ".join(filter(None, ("Trace", rank, span)))]
     if summary.num_skipped_events:
         are = "is" if summary.num_skipped_events == 1 else "are"
-        lines.append(f"{_counted(summary.num_skipped_events, 'event')} without a whole duration {are} left out")
+        lines.append(f"{_counted(summary.num_skipped_events, 'event')} without a valid duration {are} left out")
     if summary.steps is not None:
         steps = summary.steps
         mean, least, most = (f"{time / 1000:,.3f}" for time in (steps.mean_us, steps.min_us, steps.max_us))
@@ -82,7 +82,7 @@ def _host(host: HostActivity, span_us: float) -> list[str]:
     if host.launch_us is not None and host.wait_us is not None:
         launches = _counted(host.num_launches or 0, "launch", "launches")
         if host.num_graph_launches:
-            launches += f", {host.num_graph_launches:,} of graphs"
+            launches += f", {host.num_graph_launches:,} of CUDA graphs"
         lines += [
             f"  launching            {_milliseconds(host.launch_us)}  ({launches})",
             f"  waiting for a device {_milliseconds(host.wait_us)}",
@@ -101,7 +101,7 @@ def _categories(title: str, rows: Sequence[CategoryTime]) -> list[str]:
 
 
 def _row(name: str, time_us: float, count: int) -> str:
-    for part in _SAID_OFTEN:
+    for part in _COMMON_PARTS:
         name = name.replace(part, "")
     shown = name if len(name) <= _MAX_NAME_CHARS else f"{name[: _MAX_NAME_CHARS - 3]}..."
     return f"{shown:<{_MAX_NAME_CHARS}} {_milliseconds(time_us)} {count:>9,}"

@@ -1,4 +1,4 @@
-"""The events of a trace as compact columns: some twenty bytes an event, whatever the file holds."""
+"""Read the events of a trace into compact columns, about twenty bytes per event."""
 
 import math
 import os
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticqa.errors import shown
-from elasticqa.profiling.trace.categories import is_asynchronous, is_of_profiler
+from elasticqa.profiling.trace.categories import is_asynchronous, is_profiler_event
 from elasticqa.profiling.trace.scan import Entry, TraceError
 
 MAX_EVENTS = 20_000_000
 MAX_THREADS = 10_000
 MAX_DEVICES = 32
 MAX_NAMES = 100_000
-"""Names told apart; whatever comes after is summed up under `OTHER_NAMES`."""
+"""Limit of distinct names; later names count as `OTHER_NAMES`."""
 
 OTHER_NAMES = "(other names)"
 _MAX_NAME_CHARS = 1000
@@ -28,22 +28,22 @@ _MAX_US = 4e15
 
 
 class Kind(Enum):
-    """What an event is."""
+    """Kind of an event."""
 
     OPERATOR = "operator"
     RUNTIME = "runtime"
     ANNOTATION = "annotation"
     ASYNCHRONOUS = "asynchronous"
-    """Communication of a CPU back end: it starts on one thread and ends on another, so it nests in nothing."""
+    """Communication of a CPU backend: starts on one thread and ends on another, so it is not nested."""
     STEP = "step"
     OPTIMIZER = "optimizer"
-    """The range that torch.optim sets around an optimizer's step."""
+    """The annotation of an optimizer step by torch.optim."""
     KERNEL = "kernel"
     MEMCPY = "memcpy"
     MEMSET = "memset"
 
 
-# Kineto's words, and those of its first releases behind them; other categories say nothing of where time went.
+# Kineto's categories, and below those of its first releases; other categories have no times of their own.
 _KINDS = {
     "cpu_op": Kind.OPERATOR,
     "user_annotation": Kind.ANNOTATION,
@@ -63,7 +63,7 @@ _ON_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 
 
 class Columns:
-    """Start, end (nanoseconds) and name (its number) of the events of one thread or device."""
+    """Start, end (nanoseconds) and number of the name of each event of one thread or device."""
 
     def __init__(self) -> None:
         self._starts = array("q")
@@ -88,15 +88,16 @@ class Columns:
 
     @property
     def names(self) -> NDArray[np.int64]:
-        """Numbers of `Timeline.names`, in the order of the file."""
+        """Indices into `Timeline.names`, in the order of the file."""
         return np.frombuffer(self._names, dtype=np.int64)
 
 
 @dataclass
 class Timeline:
-    """All events of a trace that say where time went.
+    """The events of a trace that have times.
 
-    ``kinds`` and ``names`` are by number of a name; one name of two kinds has two numbers.
+    ``kinds`` and ``names`` are indexed by the number of a name; a name of two kinds has two numbers.
+    ``num_skipped_events`` counts events without a valid duration, during which the profiler was stopped.
     """
 
     file: str | os.PathLike[str]
@@ -107,25 +108,24 @@ class Timeline:
     metadata: dict[str, Any] = field(default_factory=dict)
     num_events: int = 0
     num_skipped_events: int = 0
-    """Without a duration, or with a negative one: the profiler was stopped inside them."""
     _numbers: dict[tuple[Kind, str], int] = field(default_factory=dict)
 
     def add(self, event: Any, position: int) -> None:
-        """Take an event of the list.
+        """Add an event of the file.
 
         Raises:
-            TraceError: a field that matters has no meaning, or a limit of this module is passed.
+            TraceError: a required field is invalid, or a limit of this module is exceeded.
         """
         if not isinstance(event, dict):
-            raise TraceError(self.file, position, f"{shown(event)} is no event: an event is an object")
+            raise TraceError(self.file, position, f"{shown(event)} is not an event: an event is an object")
         category = event.get("cat")
         kind = _KINDS.get(category.lower()) if isinstance(category, str) else None
         if kind is None or event.get("ph") != "X":
             return
         name = event.get("name")
         if not isinstance(name, str):
-            raise TraceError(self.file, position, f"field name is {shown(name)}: a string belongs there")
-        if is_of_profiler(name):
+            raise TraceError(self.file, position, f"field name is {shown(name)}: it must be a string")
+        if is_profiler_event(name):
             return
         if event.get("dur") is None or (duration := self._nanoseconds(event, "dur", position)) < 0:
             self.num_skipped_events += 1
@@ -144,7 +144,7 @@ class Timeline:
             return self.devices.setdefault(device, Columns())
         process, thread = event.get("pid"), event.get("tid")
         if not isinstance(process, int | str) or not isinstance(thread, int | str):
-            rule = f"fields pid and tid are {shown(process)} and {shown(thread)}: numbers or names belong there"
+            rule = f"fields pid and tid are {shown(process)} and {shown(thread)}: they must be integers or strings"
             raise TraceError(self.file, position, rule)
         if (process, thread) not in self.threads and len(self.threads) == MAX_THREADS:
             raise TraceError(self.file, position, f"more than {MAX_THREADS} threads in one trace")
@@ -154,35 +154,35 @@ class Timeline:
         arguments = event.get("args")
         device = arguments.get("device") if isinstance(arguments, dict) else None
         if device is None:
-            device = event.get("pid")  # Kineto's process of what runs on a device is the device
+            device = event.get("pid")  # Kineto writes the device as the process of its events
         if isinstance(device, str) and device.isdecimal() and len(device) < 4:
             device = int(device)
         if not isinstance(device, int) or not 0 <= device < 1000:
-            rule = f"field args.device is {shown(device)}: the number of a device (0 to 999) belongs there"
+            rule = f"field args.device is {shown(device)}: it must be the number of a device (0 to 999)"
             raise TraceError(self.file, position, rule)
         return device
 
     def _nanoseconds(self, event: dict[str, Any], field_name: str, position: int) -> int:
-        """Return a time of an event; whole nanoseconds, because a double holds no finer time of this century."""
+        """Return a time of an event in whole nanoseconds: a double is not finer for current timestamps."""
         value = event.get(field_name)
         try:
             number = float(value) if isinstance(value, int | float | str) else math.nan
         except (ValueError, OverflowError):
             number = math.nan
         if not -_MAX_US <= number <= _MAX_US or (number < 0 and field_name == "ts"):
-            rule = f"field {field_name} is {shown(value)}: microseconds, up to {_MAX_US:.0e}, belong there"
+            rule = f"field {field_name} is {shown(value)}: it must be microseconds, at most {_MAX_US:.0e}"
             raise TraceError(self.file, position, rule)
         if isinstance(value, int):
             return value * 1000
         if isinstance(value, str):
             return round(Decimal(value) * 1000)
-        # A product of the whole number would be rounded by up to a nanosecond, and a child then end behind its parent.
+        # Multiplying the whole number would round by up to a nanosecond, so a child could end after its parent.
         whole = math.floor(number)
         return whole * 1000 + round((number - whole) * 1000)
 
     def _number(self, kind: Kind, name: str) -> int:
         if kind is Kind.ANNOTATION:
-            # Only these matter: others are nested, but their names, often new at each step, need not be kept.
+            # Other annotations affect nesting, but their names, which may differ in each step, are not needed.
             if name.startswith("ProfilerStep#"):
                 kind, name = Kind.STEP, "ProfilerStep"
             elif name.startswith("Optimizer.step#"):
@@ -208,7 +208,7 @@ def read(file: str | os.PathLike[str], entries: Iterable[Entry]) -> Timeline:
     """Return the timeline of a trace.
 
     Raises:
-        TraceError: the trace is damaged, or holds no event that says where time went.
+        TraceError: the trace is damaged, or contains no events with times.
     """
     timeline = Timeline(file)
     for key, value, position in entries:
@@ -217,5 +217,7 @@ def read(file: str | os.PathLike[str], entries: Iterable[Entry]) -> Timeline:
         elif key in ("distributedInfo", "deviceProperties"):
             timeline.metadata[key] = value
     if not timeline.num_events:
-        raise TraceError(file, None, "holds no operator, runtime call or kernel: it is no trace of torch.profiler")
+        raise TraceError(
+            file, None, "contains no operator, runtime call or kernel: it is not a trace of torch.profiler"
+        )
     return timeline

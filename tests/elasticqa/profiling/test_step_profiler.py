@@ -11,9 +11,8 @@ from torch import nn
 from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
 from elasticqa.profiling.step_profiler import (
-    LEAST_WARMUP_STEPS,
+    MIN_WARMUP_STEPS,
     WAIT_STEPS,
-    NoProfiler,
     ProfileError,
     ProfileSchedule,
     StepProfiler,
@@ -25,7 +24,7 @@ from elasticqa.profiling.trace.timeline import Kind, read
 
 
 class _Job:
-    """A small encoder in training."""
+    """Trains a small encoder."""
 
     def __init__(self, device: str = "cpu") -> None:
         layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
@@ -44,7 +43,7 @@ def _profiler(run_dir: Path, num_steps: int, step: int = 0, device_type: str = "
 
 
 @pytest.mark.parametrize(
-    ("num_steps", "plan"),
+    ("num_steps", "expected"),
     [
         (1, (0, 0, 1)),
         (2, (0, 1, 1)),
@@ -58,53 +57,51 @@ def _profiler(run_dir: Path, num_steps: int, step: int = 0, device_type: str = "
         (100_000, (2, 100, 10)),
     ],
 )
-def test_profile_plan_shrinks_warmup_then_active_then_wait(num_steps: int, plan: tuple[int, int, int]) -> None:
-    assert profile_schedule(num_steps) == ProfileSchedule(*plan)
+def test_schedule_shrinks_warmup_then_active_then_wait(num_steps: int, expected: tuple[int, int, int]) -> None:
+    assert profile_schedule(num_steps) == ProfileSchedule(*expected)
 
 
 @given(st.integers(1, 300))
-def test_profile_plan_fits_and_keeps_a_step(num_steps: int) -> None:
-    plan = profile_schedule(num_steps)
-    assert plan.num_steps == min(num_steps, 112)
-    assert plan.active >= 1
-    assert plan.warmup >= (num_steps > 1)
+def test_schedule_fits_and_has_an_active_step(num_steps: int) -> None:
+    schedule = profile_schedule(num_steps)
+    assert schedule.num_steps == min(num_steps, 112)
+    assert schedule.active >= 1
+    assert schedule.warmup >= (num_steps > 1)
 
 
 @given(st.integers(1, 300), st.data())
-def test_profile_plan_of_a_later_attempt_keeps_to_the_steps_that_are_traced(
-    num_steps: int, data: st.DataObject
-) -> None:
+def test_schedule_of_a_later_attempt_traces_the_same_steps(num_steps: int, data: st.DataObject) -> None:
     step = data.draw(st.integers(0, num_steps - 1))
-    whole, plan = profile_schedule(num_steps), profile_schedule(num_steps, step)
-    active = range(step + plan.wait + plan.warmup, step + plan.num_steps)
+    whole, schedule = profile_schedule(num_steps), profile_schedule(num_steps, step)
+    active = range(step + schedule.wait + schedule.warmup, step + schedule.num_steps)
     assert active.stop <= num_steps
     first = whole.wait + whole.warmup
-    if step <= first - WAIT_STEPS - LEAST_WARMUP_STEPS:
+    if step <= first - WAIT_STEPS - MIN_WARMUP_STEPS:
         assert active == range(first, whole.num_steps)
     else:
-        assert plan.warmup <= LEAST_WARMUP_STEPS
+        assert schedule.warmup <= MIN_WARMUP_STEPS
         assert len(active) >= 1
 
 
-def test_profile_plan_without_steps_is_refused() -> None:
+def test_schedule_without_steps_is_refused() -> None:
     with pytest.raises(ValueError, match="num_steps=0 leaves nothing"):
         profile_schedule(0)
 
 
 @given(st.integers(1, 130))
-def test_profile_plan_action_runs_each_stretch_once(num_steps: int) -> None:
-    plan = profile_schedule(num_steps)
-    actions = [plan.action(step) for step in range(plan.num_steps + 5)]
+def test_schedule_runs_each_phase_once(num_steps: int) -> None:
+    schedule = profile_schedule(num_steps)
+    actions = [schedule.action(step) for step in range(schedule.num_steps + 5)]
     assert actions == [
-        *[ProfilerAction.NONE] * plan.wait,
-        *[ProfilerAction.WARMUP] * plan.warmup,
-        *[ProfilerAction.RECORD] * (plan.active - 1),
+        *[ProfilerAction.NONE] * schedule.wait,
+        *[ProfilerAction.WARMUP] * schedule.warmup,
+        *[ProfilerAction.RECORD] * (schedule.active - 1),
         ProfilerAction.RECORD_AND_SAVE,
         *[ProfilerAction.NONE] * 5,
     ]
 
 
-def test_step_profiler_writes_trace_table_and_line(tmp_path: Path) -> None:
+def test_step_profiler_writes_trace_and_table_and_returns_the_journal_line(tmp_path: Path) -> None:
     job = _Job()
     profiler = _profiler(tmp_path, num_steps=47, step=40)
     profiler.start()
@@ -132,7 +129,7 @@ def test_step_profiler_writes_trace_table_and_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3])
-def test_step_profiler_of_a_very_short_run_has_its_last_step(tmp_path: Path, num_steps: int) -> None:
+def test_step_profiler_traces_the_last_step_of_a_very_short_run(tmp_path: Path, num_steps: int) -> None:
     job = _Job()
     profiler = _profiler(tmp_path, num_steps)
     profiler.start()
@@ -147,7 +144,7 @@ def test_step_profiler_of_a_very_short_run_has_its_last_step(tmp_path: Path, num
 
 
 @pytest.mark.parametrize("num_done", [0, 2, 4])
-def test_step_profiler_stopped_early_leaves_no_trace_and_can_start_anew(tmp_path: Path, num_done: int) -> None:
+def test_step_profiler_that_is_stopped_early_writes_no_trace(tmp_path: Path, num_done: int) -> None:
     job = _Job()
     profiler = _profiler(tmp_path, num_steps=6)
     profiler.start()
@@ -163,30 +160,22 @@ def test_step_profiler_stopped_early_leaves_no_trace_and_can_start_anew(tmp_path
     assert again.step() is not None
 
 
-def test_step_profiler_that_cannot_write_says_so_before_the_first_step(tmp_path: Path) -> None:
+def test_step_profiler_that_cannot_create_its_directory_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "traces").write_text("in the way")
     with pytest.raises(ProfileError, match="cannot be created"):
         _profiler(tmp_path, num_steps=5).start()
 
 
-def test_step_profiler_that_cannot_save_ends_and_training_goes_on(tmp_path: Path) -> None:
+def test_step_profiler_that_cannot_save_stops_and_training_continues(tmp_path: Path) -> None:
     job = _Job()
     profiler = _profiler(tmp_path, num_steps=1)
     profiler.start()
     (tmp_path / "traces").rmdir()
     job.step()
-    with pytest.raises(ProfileError, match="profile of steps to 1 is lost"):
+    with pytest.raises(ProfileError, match="profile up to step 1 is lost"):
         profiler.step()
     job.step()
     assert profiler.step() is None
-
-
-def test_no_profiler_does_nothing() -> None:
-    profiler = NoProfiler()
-    profiler.start()
-    profiler.step()
-    profiler.stop()
-    assert not profiler.is_tracing
 
 
 def _traced(tmp_path: Path, device: str) -> tuple[Path, Any]:
@@ -203,7 +192,7 @@ def _traced(tmp_path: Path, device: str) -> tuple[Path, Any]:
 
 
 def _assert_operators_agree(summary: TraceSummary, averages: Any) -> None:
-    """Each operator of the summary has the figures of `key_averages`, and none is missing."""
+    """Check that each operator of the summary has the values of `key_averages`."""
     expected = {row.key: row for row in averages if row.device_type.name == "CPU" and not row.is_user_annotation}
     assert len(summary.operators) == 30
     for row in summary.operators:
@@ -248,7 +237,7 @@ def test_kernels_and_operators_agree_with_key_averages_on_a_gpu(tmp_path: Path) 
 
 
 @pytest.mark.gpu
-def test_step_profiler_on_a_gpu_has_the_kernels_of_its_steps_only(tmp_path: Path) -> None:
+def test_step_profiler_on_a_gpu_traces_only_the_kernels_of_its_steps(tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     job = _Job("cuda")

@@ -56,11 +56,11 @@ from elasticqa.profiling.trace.categories import category, is_graph_launch, is_l
         ("forward", "other"),
     ],
 )
-def test_category_of_names_that_training_has(name: str, expected: str) -> None:
+def test_category_of_names_in_training_traces(name: str, expected: str) -> None:
     assert category(name) == expected
 
 
-def test_launches_and_waits_are_told_from_other_calls() -> None:
+def test_launches_and_waits_differ_from_other_calls() -> None:
     calls = ["cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "hipLaunchKernel", "cudaMemcpyAsync"]
     assert [is_launch(call) for call in calls] == [True, True, True, True, False]
     assert [is_graph_launch(call) for call in calls] == [False, False, True, False, False]

@@ -1,4 +1,4 @@
-"""Traces that other programs wrote."""
+"""Summaries of traces from other programs are consistent."""
 
 import json
 from pathlib import Path

@@ -24,7 +24,7 @@ def _set(pairs: list[list[int]]) -> Times:
 
 
 def _moments(times: Times) -> set[int]:
-    """The unit moments of a set: the plain model that the arithmetic is held against."""
+    """Return the moments in a set: the simple model that the arithmetic must agree with."""
     return {moment for start, end in times.tolist() for moment in range(start, end)}
 
 
@@ -35,7 +35,7 @@ def _assert_is_a_set(times: Times) -> None:
 
 
 @given(_pairs)
-def test_union_covers_what_the_intervals_cover(pairs: list[list[int]]) -> None:
+def test_union_contains_the_moments_of_all_intervals(pairs: list[list[int]]) -> None:
     times = _set(pairs)
     _assert_is_a_set(times)
     assert _moments(times) == {moment for start, end in pairs for moment in range(start, end)}
@@ -55,7 +55,7 @@ def test_intersect_and_subtract_split_a_set(left: list[list[int]], right: list[l
 
 
 @given(_pairs, _pairs)
-def test_union_of_is_the_union(left: list[list[int]], right: list[list[int]]) -> None:
+def test_union_of_sets_contains_the_moments_of_all(left: list[list[int]], right: list[list[int]]) -> None:
     assert _moments(union_of([_set(left), _set(right)])) == _moments(_set(left)) | _moments(_set(right))
 
 
@@ -67,7 +67,7 @@ def test_gaps_are_the_complement_in_the_span(pairs: list[list[int]], one: int, o
 
 
 @given(_pairs)
-def test_contains_agrees_with_the_moments(pairs: list[list[int]]) -> None:
+def test_contains_finds_the_moments_in_a_set(pairs: list[list[int]]) -> None:
     times = _set(pairs)
     moments = np.arange(_SPAN + 1)
     assert set(moments[contains(times, moments)].tolist()) == _moments(times)

@@ -52,7 +52,7 @@ def test_scan_position_points_at_the_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"traceEvents": []}', '{"traceEvents": [], "a": null}'])
-def test_scan_without_events_yields_none(tmp_path: Path, content: str) -> None:
+def test_scan_of_a_trace_without_events_yields_none(tmp_path: Path, content: str) -> None:
     assert not [entry for entry in scan(_written(tmp_path, content)) if entry.key == "traceEvents"]
 
 
@@ -66,12 +66,12 @@ def test_scan_does_not_depend_on_where_chunks_end(tmp_path: Path, chunk: int, mo
     assert whole[-1].value == 123456
 
 
-def test_scan_keeps_control_characters_and_replaces_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_scan_keeps_control_characters_and_replaces_invalid_utf8(tmp_path: Path) -> None:
     path = _written(tmp_path, b'{"traceEvents": [{"name": "a\tb\xff"}]}')
     assert [entry.value["name"] for entry in scan(path)] == ["a\tb\ufffd"]
 
 
-def test_scan_every_cut_of_a_trace_is_an_error(tmp_path: Path) -> None:
+def test_scan_refuses_a_truncated_trace(tmp_path: Path) -> None:
     content = json.dumps({"a": [1], "traceEvents": [{"ts": 1.5, "name": "x"}, {}]})
     for end in range(len(content)):
         error = _error(_written(tmp_path, content[:end]))
@@ -79,13 +79,13 @@ def test_scan_every_cut_of_a_trace_is_an_error(tmp_path: Path) -> None:
         assert error.position <= end
 
 
-def test_scan_every_cut_of_a_compressed_trace_is_an_error(tmp_path: Path) -> None:
+def test_scan_refuses_a_truncated_compressed_trace(tmp_path: Path) -> None:
     content = gzip.compress(json.dumps({"traceEvents": [{"ts": n, "name": "x"} for n in range(20)]}).encode())
     for end in range(len(content)):
         _error(_written(tmp_path, content[:end]))
 
 
-def test_scan_damaged_compression_is_an_error(tmp_path: Path) -> None:
+def test_scan_refuses_damaged_compression(tmp_path: Path) -> None:
     content = bytearray(gzip.compress(json.dumps({"traceEvents": list(range(5000))}).encode()))
     content[len(content) // 2] ^= 0xFF
     assert "decompressed" in _error(_written(tmp_path, bytes(content))).rule
@@ -108,17 +108,19 @@ def test_scan_damaged_compression_is_an_error(tmp_path: Path) -> None:
         ('{"traceEvents": [' + "1" * 5000 + "]}", "cannot be read"),
     ],
 )
-def test_scan_damage_is_named(tmp_path: Path, content: str, rule: str) -> None:
+def test_scan_names_the_damage(tmp_path: Path, content: str, rule: str) -> None:
     assert rule in _error(_written(tmp_path, content)).rule
 
 
-def test_scan_position_of_damage_is_counted_over_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_names_the_position_of_damage_in_a_later_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(json_stream, "_CHUNK_BYTES", 10)
     content = '{"traceEvents": [{"name": "aaaaaaaaaaaaaaaa"}, {"name": "b"} oops]}'
     assert _error(_written(tmp_path, content)).position == content.index("oops")
 
 
-def test_scan_value_without_end_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_refuses_a_value_over_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanner, "MAX_VALUE_CHARS", 1000)
     monkeypatch.setattr(json_stream, "_CHUNK_BYTES", 100)
     path = _written(tmp_path, '{"traceEvents": ["' + "a" * 100_000 + '"]}')
@@ -126,7 +128,7 @@ def test_scan_value_without_end_stops_at_the_limit(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["absent.json", ""])
-def test_scan_what_cannot_be_opened_is_an_error(tmp_path: Path, name: str) -> None:
+def test_scan_refuses_a_file_that_cannot_be_opened(tmp_path: Path, name: str) -> None:
     assert "cannot be opened" in _error(tmp_path / name).rule
 
 

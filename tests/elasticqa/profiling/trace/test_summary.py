@@ -23,7 +23,7 @@ def _device(tmp_path: Path, events: list[Event]) -> DeviceActivity:
     return devices[0]
 
 
-def test_device_times_of_a_timeline_by_hand(tmp_path: Path) -> None:
+def test_device_times_equal_those_computed_by_hand(tmp_path: Path) -> None:
     # Stream 7: matmul 10-30, matmul 40-50, copy 60-70, memset 70-72; stream 20: NCCL 25-45 and 55-58.
     device = _device(
         tmp_path,
@@ -59,7 +59,7 @@ def test_device_times_of_a_timeline_by_hand(tmp_path: Path) -> None:
         ((5, 10), 5),
     ],
 )
-def test_exposed_communication_is_what_no_computation_covers(
+def test_exposed_communication_excludes_concurrent_computation(
     tmp_path: Path, communication: tuple[int, int], exposed: int
 ) -> None:
     device = _device(tmp_path, [kernel("gemm", 10, 20), kernel(NCCL, *communication, stream=20)])
@@ -67,7 +67,7 @@ def test_exposed_communication_is_what_no_computation_covers(
     assert device.exposed_communication_us == exposed
 
 
-def test_kernels_side_by_side_are_busy_once_and_summed_in_the_ranking(tmp_path: Path) -> None:
+def test_concurrent_kernels_count_once_in_busy_time_and_in_full_in_the_ranking(tmp_path: Path) -> None:
     summary = _summary(tmp_path, [kernel("gemm", 0, 10), kernel("gemm", 5, 10, stream=8)])
     assert summary.devices is not None
     assert summary.kernels is not None
@@ -75,7 +75,7 @@ def test_kernels_side_by_side_are_busy_once_and_summed_in_the_ranking(tmp_path: 
     assert summary.kernels[0].total_us == 20
 
 
-def test_host_bound_is_idle_while_a_thread_prepares_work(tmp_path: Path) -> None:
+def test_host_bound_time_is_idle_time_while_a_thread_prepares_work(tmp_path: Path) -> None:
     # Idle: 0-20 and 30-100. The host works 5-15 and 25-90, of which it waits for the device 40-60.
     events = [
         annotation("ProfilerStep#1", 0, 100),
@@ -93,7 +93,7 @@ def test_host_bound_is_idle_while_a_thread_prepares_work(tmp_path: Path) -> None
     assert device.host_bound_us == 55
 
 
-def test_devices_are_told_apart(tmp_path: Path) -> None:
+def test_devices_have_separate_times(tmp_path: Path) -> None:
     properties = [{"id": 1, "name": "NVIDIA T4"}, {"id": "x"}, 7]
     events = [kernel("gemm", 0, 10), kernel("gemm", 2, 4, device=1)]
     devices = _summary(tmp_path, events, deviceProperties=properties).devices
@@ -114,7 +114,7 @@ def test_host_counts_launches_and_waits(tmp_path: Path) -> None:
     assert (host.num_launches, host.num_graph_launches, host.launch_us, host.wait_us) == (2, 1, 5, 7)
 
 
-def test_trace_without_device_leaves_its_figures_empty(tmp_path: Path) -> None:
+def test_trace_without_device_events_has_no_device_times(tmp_path: Path) -> None:
     summary = _summary(tmp_path, [operator("aten::mm", 0, 4), operator("aten::mm", 2, 4, tid=2)])
     of_devices = (summary.devices, summary.kernels, summary.kernel_categories, summary.num_kernel_names)
     assert of_devices == (None,) * 4
@@ -137,13 +137,13 @@ def test_host_communication_is_exposed_where_no_operator_runs(tmp_path: Path) ->
     assert host.exposed_communication_us == 20 - 5 - 2
 
 
-def test_asynchronous_communication_does_not_break_the_nesting(tmp_path: Path) -> None:
+def test_asynchronous_communication_does_not_affect_self_times(tmp_path: Path) -> None:
     events = [operator("aten::mm", 0, 10), annotation("gloo:all_reduce", 2, 30), operator("aten::fill_", 4, 3)]
     rows = {row.name: row.self_us for row in _summary(tmp_path, events).operators}
     assert rows == {"aten::mm": 7, "aten::fill_": 3}
 
 
-def test_operators_by_self_time_with_annotations_and_calls_taken_off(tmp_path: Path) -> None:
+def test_self_time_of_operators_excludes_annotations_and_runtime_calls(tmp_path: Path) -> None:
     summary = _summary(
         tmp_path,
         [
@@ -159,7 +159,7 @@ def test_operators_by_self_time_with_annotations_and_calls_taken_off(tmp_path: P
     assert [asdict(row) for row in summary.operator_categories] == [{"category": "matmul", "count": 3, "time_us": 75}]
 
 
-def test_operators_inside_the_step_of_an_optimizer_are_of_its_category(tmp_path: Path) -> None:
+def test_operators_inside_an_optimizer_step_count_as_optimizer(tmp_path: Path) -> None:
     summary = _summary(
         tmp_path,
         [
@@ -175,7 +175,7 @@ def test_operators_inside_the_step_of_an_optimizer_are_of_its_category(tmp_path:
     assert [(row.category, row.count) for row in summary.operators] == [("elementwise", 2)]
 
 
-def test_steps_in_the_order_of_time(tmp_path: Path) -> None:
+def test_steps_are_in_order_of_time(tmp_path: Path) -> None:
     events = [annotation("ProfilerStep#8", 20, 30), annotation("ProfilerStep#7", 0, 20), operator("aten::mm", 0, 1)]
     steps = _summary(tmp_path, events).steps
     assert steps is not None
@@ -188,19 +188,19 @@ def test_steps_in_the_order_of_time(tmp_path: Path) -> None:
     }
 
 
-def test_facts_of_the_rank_come_from_the_trace(tmp_path: Path) -> None:
+def test_rank_and_backend_are_read_from_the_trace(tmp_path: Path) -> None:
     info = {"rank": 3, "world_size": 8, "backend": "nccl"}
     summary = _summary(tmp_path, [operator("aten::mm", 0, 1)], distributedInfo=info)
     assert (summary.rank, summary.world_size, summary.backend) == (3, 8, "nccl")
 
 
 @pytest.mark.parametrize("info", [None, [], {"rank": "a", "world_size": -1, "backend": 3}, {"rank": 10**30}])
-def test_facts_that_make_no_sense_are_left_empty(tmp_path: Path, info: Any) -> None:
+def test_invalid_facts_are_none(tmp_path: Path, info: Any) -> None:
     summary = _summary(tmp_path, [operator("aten::mm", 0, 1)], distributedInfo=info, deviceProperties=info)
     assert (summary.rank, summary.world_size, summary.backend) == (None, None, None)
 
 
-def test_summary_stays_small_whatever_the_names(tmp_path: Path) -> None:
+def test_summary_stays_small_with_long_names(tmp_path: Path) -> None:
     hostile = "\U0001f600\\\x1b" * 300
     events = [operator(hostile + str(n), n, 1) for n in range(200)]
     events += [kernel(f"{n}{'é' * 900}", n, 1, device=n % 32) for n in range(200)]

@@ -9,7 +9,7 @@ def _text(tmp_path: Path, events: list[dict[str, object]], **entries: object) ->
     return as_text(summarize(write_trace(tmp_path / "trace.json", events, **entries)))
 
 
-def test_text_of_a_device_has_each_figure_with_its_share(tmp_path: Path) -> None:
+def test_text_of_a_device_shows_times_and_shares(tmp_path: Path) -> None:
     events = [
         annotation("ProfilerStep#3", 0, 1000),
         operator("aten::mm", 0, 400),
@@ -26,19 +26,19 @@ def test_text_of_a_device_has_each_figure_with_its_share(tmp_path: Path) -> None
     assert "compute 0.500 ms 50.0%" in squeezed
     assert "idle 0.450 ms 45.0%" in squeezed
     assert "host-bound 0.200 ms 20.0%" in squeezed
-    assert "launching 0.100 ms (1 launch, 1 of graphs)" in squeezed
+    assert "launching 0.100 ms (1 launch, 1 of CUDA graphs)" in squeezed
     assert "gemm(int) 0.500 ms 1" in squeezed
     assert "aten::mm 0.300 ms 1 0.400 ms" in squeezed
 
 
-def test_text_without_device_says_that_it_is_not_known(tmp_path: Path) -> None:
+def test_text_without_device_events_says_so(tmp_path: Path) -> None:
     text = _text(tmp_path, [operator("aten::mm", 0, 1), operator("aten::mm", 5, -1)])
-    assert "No device events: what a device did is not known." in text
+    assert "No device events: the activity of devices is unknown." in text
     assert "Kernels" not in text
-    assert "1 event without a whole duration is left out" in text
+    assert "1 event without a valid duration is left out" in text
 
 
-def test_time_over_threads_stands_apart_from_its_name_however_long(tmp_path: Path) -> None:
+def test_long_time_is_separated_from_its_name(tmp_path: Path) -> None:
     text = _text(tmp_path, [operator("aten::mm", 0, 9_610_384)])
     assert "summed over threads 9,610.384 ms" in text
 

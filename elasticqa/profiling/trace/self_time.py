@@ -1,4 +1,4 @@
-"""Self time of calls from how they nest on their thread."""
+"""Self times of nested calls."""
 
 from typing import NamedTuple
 
@@ -6,26 +6,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Nested(NamedTuple):
-    """What nesting says of the calls of one thread, in the order they were given."""
+class SelfTimes(NamedTuple):
+    """Results for the calls of one thread, in their order.
+
+    Attributes:
+        self_ns: duration without the calls directly inside.
+        is_counted: False if a call is the only one inside a call of the same name; `key_averages` counts both as one.
+    """
 
     self_ns: NDArray[np.int64]
-    """Duration without that of the calls directly inside."""
     is_counted: NDArray[np.bool_]
-    """False for the only call inside a call of the same name: `key_averages` takes the two for one."""
 
 
-def nest(starts: NDArray[np.int64], ends: NDArray[np.int64], names: NDArray[np.int64]) -> Nested:
+def self_times(starts: NDArray[np.int64], ends: NDArray[np.int64], names: NDArray[np.int64]) -> SelfTimes:
     """Return self times as `torch.profiler`'s `key_averages` defines them.
 
-    A call is inside another if its interval is; of two that overlap in part neither is inside the other.
+    A call is inside another if its interval is; if two overlap only in part, neither is inside the other.
 
     Args:
         starts: nanoseconds.
         ends: nanoseconds.
-        names: a number a name.
+        names: number of each call's name.
 
-    >>> nest(np.array([0, 2, 4]), np.array([10, 8, 5]), np.array([0, 1, 1])).self_ns.tolist()
+    >>> self_times(np.array([0, 2, 4]), np.array([10, 8, 5]), np.array([0, 1, 1])).self_ns.tolist()
     [4, 5, 1]
     """
     order = np.lexsort((-ends, starts))
@@ -37,11 +40,11 @@ def nest(starts: NDArray[np.int64], ends: NDArray[np.int64], names: NDArray[np.i
     np.subtract.at(self_ns, parents[inside], (ends - starts)[inside])
     is_counted = np.ones(len(order), dtype=np.bool_)
     is_counted[inside] = (names[inside] != names[parents[inside]]) | (num_inside[parents[inside]] != 1)
-    return Nested(self_ns, is_counted)
+    return SelfTimes(self_ns, is_counted)
 
 
 def _parents(numbers: list[int], starts: list[int], ends: list[int]) -> list[int]:
-    """Return the number of the innermost call around each, -1 for none; longer ones first of equal start."""
+    """Return the number of the innermost call around each call, or -1; calls are sorted by start, longest first."""
     parents = []
     stack: list[tuple[int, int]] = []
     for number, start, end in zip(numbers, starts, ends, strict=True):
