@@ -95,7 +95,7 @@ class AsyncWriter:
             return None
         if main:
             shutil.rmtree(temporary, ignore_errors=True)
-        if self.topology.first(None if self.directory.parent.exists() else problem) is not None:
+        if self.topology.first_value(None if self.directory.parent.exists() else problem) is not None:
             return RunGoneError(
                 f"run directory {self.directory.parent} is gone: it was removed, or its file system is away, during "
                 "training, and its checkpoints are lost with it; start again"
@@ -118,7 +118,7 @@ class AsyncWriter:
             problem = str(error)
         except CheckpointException as error:
             problem = cause_of(error)
-        return self.topology.first(problem)
+        return self.topology.first_value(problem)
 
     def _write_share(self, state: dict[str, Any], path: Path) -> None:
         # The copies are in host memory already; a writer that copies ahead would create CUDA streams.

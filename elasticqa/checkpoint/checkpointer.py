@@ -70,7 +70,7 @@ class Checkpointer:
         self._config = dict(config or {})
         self._staging = Staging(topology.device)
         # Ranks agree in their threads while their main threads exchange gradients: that takes a group of its own.
-        self._writer = AsyncWriter(directory, topology.apart(_WRITE_TIMEOUT), keep, record)
+        self._writer = AsyncWriter(directory, topology.with_own_group(_WRITE_TIMEOUT), keep, record)
         self._executor = ThreadPoolExecutor(1, "checkpoint")
         self._pending: PendingSave | None = None
         self.skipped: list[str] = []

@@ -12,23 +12,27 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import CheckpointError
 
 _PREFIX = "model."
-"""Where QuestionAnswerer keeps the transformers model."""
+"""Name of the transformers model inside QuestionAnswerer."""
 
 
 def save_pretrained(
-    model: nn.Module, bare: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path, topology: Topology
+    model: nn.Module,
+    pretrained: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    directory: Path,
+    topology: Topology,
 ) -> None:
     """Write model and tokenizer so that ``from_pretrained`` reads them; every rank must call this.
 
     Args:
-        model: as wrapped; its parameters may be sharded.
-        bare: the transformers model inside, whose configuration is written.
+        model: parallelized; its parameters may be sharded.
+        pretrained: the transformers model inside, whose configuration is written.
         tokenizer: of that model.
         directory: replaced if it exists.
-        topology: rank 0 writes.
+        topology: of this attempt; rank 0 writes.
 
     Raises:
-        CheckpointError: on every rank, if rank 0 could not write; what was in ``directory`` is still there.
+        CheckpointError: on every rank, if rank 0 could not write; ``directory`` is then unchanged.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(model, options=options)
@@ -37,7 +41,7 @@ def save_pretrained(
         temporary = directory.with_name(f".{directory.name}.partial")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            bare.save_pretrained(
+            pretrained.save_pretrained(
                 temporary, state_dict={name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
             )
             tokenizer.save_pretrained(temporary)
@@ -47,16 +51,16 @@ def save_pretrained(
         except (OSError, SafetensorError) as error:
             shutil.rmtree(temporary, ignore_errors=True)
             problem = " ".join(str(error).split())
-    problem = topology.first(problem)
+    problem = topology.first_value(problem)
     if problem is not None:
         raise CheckpointError(
-            f"model {directory} could not be written: {problem}; free some space and start again: the last checkpoint "
-            "holds what was learned"
+            f"model {directory} could not be written: {problem}; free some space and start again: the run resumes from "
+            "its last checkpoint"
         )
 
 
 def _share(directory: Path) -> None:
-    """Let whoever may read the other files of the model read the weights: safetensors makes them for the user alone."""
+    """Give the weights the permissions of the other files: safetensors makes them private."""
     mode = (directory / "config.json").stat().st_mode
     for path in directory.iterdir():
         path.chmod(mode)

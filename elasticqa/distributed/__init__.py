@@ -1,1 +1,1 @@
-"""Facts of ranks, hosts and the network, and the process group that ranks share."""
+"""Facts of ranks, hosts and the network, and the process group of the ranks."""

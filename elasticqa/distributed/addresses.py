@@ -1,4 +1,4 @@
-"""Where the nodes of a job meet, and where each is reached by the others."""
+"""Ports and addresses at which the nodes of a job reach each other."""
 
 import ipaddress
 import shutil
@@ -10,22 +10,22 @@ from typing import Any
 from elasticqa.errors import ConfigError
 
 _FIRST_PORT, _NUM_PORTS = 20_000, 20_000
-_OF_LINK = ipaddress.ip_network("fe80::/10")
+_LINK_LOCAL = ipaddress.ip_network("fe80::/10")
 
 
 def job_port(job_id: str, shift: float = 0.0) -> int:
-    """Return a port that follows from a job: two jobs that share a node must not meet at one.
+    """Return a port that is derived from a job's id, so that two jobs that share a node use different ports.
 
     Args:
-        job_id: of it.
-        shift: which of its ports, as a share of all that there are.
+        job_id: of the job.
+        shift: distance between ports of one job, as a fraction of all ports in use.
     """
     number = int(job_id) if job_id.isdigit() else sum(map(ord, job_id)) * 31
     return _FIRST_PORT + (number + round(shift * _NUM_PORTS)) % _NUM_PORTS
 
 
 def endpoint(host: str, port: int) -> str:
-    """Return a port of a host as one text, an IPv6 address in brackets.
+    """Return ``host:port``, an IPv6 address in brackets.
 
     >>> endpoint("fd77::1", 29500)
     '[fd77::1]:29500'
@@ -33,11 +33,11 @@ def endpoint(host: str, port: int) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def first_of(node_list: str) -> str:
-    """Return the name of the first node of a list as Slurm writes it.
+def first_host_of(node_list: str) -> str:
+    """Return the name of the first node in a node list of Slurm.
 
     Raises:
-        ConfigError: it cannot be read here.
+        ConfigError: the list cannot be read on this node.
     """
     scontrol = shutil.which("scontrol")
     if scontrol is None:
@@ -52,11 +52,11 @@ def first_of(node_list: str) -> str:
 
 
 def listen(backlog: int, port: int = 0) -> socket.socket:
-    """Return a socket that listens on a port of every address of this machine, IPv6 ones where it has any.
+    """Return a socket that listens on all addresses of this machine, IPv4 and IPv6.
 
     Args:
-        backlog: connections that may wait.
-        port: 0 for a free one.
+        backlog: number of connections that may wait.
+        port: 0 for a free port.
     """
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
@@ -64,40 +64,37 @@ def listen(backlog: int, port: int = 0) -> socket.socket:
 
 
 def address_towards(first_host: str) -> str:
-    """Return this node's address towards the first one; on the first node itself, the name that all have for it.
+    """Return the address of this node in its route to the first node; on the first node itself, ``first_host``.
 
     Raises:
-        ConfigError: this node does not find the first one, or not at an address that others can be told.
+        ConfigError: this node does not find the first one, or only at a link-local address.
     """
     try:
         answers = [(answer[0], answer[4]) for answer in socket.getaddrinfo(first_host, 9, type=socket.SOCK_DGRAM)]
-        family, target = one_for_all(answers)
-        if _is_of_link(target):
+        family, target = choose_address(answers)
+        if _is_link_local(target):
             raise ConfigError(
-                f"first node {first_host!r} is found at {target[0]} only, which has no meaning without an interface of "
-                "the node that asks: give it an address of its network, in the name server or in /etc/hosts"
+                f"first node {first_host!r} is found at the link-local address {target[0]} only, which others "
+                "cannot use: give it an address of its network, in the name server or in /etc/hosts"
             )
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(target)  # sends nothing
+            probe.connect(target)  # chooses a route, sends no packet
             address = str(probe.getsockname()[0]).partition("%")[0]
     except OSError as error:
         raise ConfigError(
             f"first node {first_host!r} cannot be reached from {socket.gethostname()} ({error.strerror}): the nodes "
             "meet there; add its name to the name server or to /etc/hosts of this node"
         ) from error
-    # A first node may resolve its own name to a loopback address; others do not.
+    # The first node may resolve its own name to a loopback address; other nodes do not.
     is_here = address == target[0] or ipaddress.ip_address(address).is_loopback
     return first_host if is_here else address
 
 
-def one_for_all(answers: Sequence[tuple[int, tuple[Any, ...]]]) -> tuple[int, tuple[Any, ...]]:
-    """Return the first family and address that other nodes can be told, or the first of all where there is none.
-
-    A name server may put the address of a link before them.
-    """
-    return min(answers, key=lambda answer: _is_of_link(answer[1]))
+def choose_address(answers: Sequence[tuple[int, tuple[Any, ...]]]) -> tuple[int, tuple[Any, ...]]:
+    """Return the first (family, address) that is not link-local, or the first of all if every one is."""
+    return min(answers, key=lambda answer: _is_link_local(answer[1]))
 
 
-def _is_of_link(target: tuple[Any, ...]) -> bool:
-    """Whether an address is one of IPv6 that every link has anew: torch takes none with an interface in it."""
-    return ipaddress.ip_address(target[0]) in _OF_LINK
+def _is_link_local(target: tuple[Any, ...]) -> bool:
+    """Whether an address is link-local IPv6, which is valid with an interface only; torch does not accept those."""
+    return ipaddress.ip_address(target[0]) in _LINK_LOCAL

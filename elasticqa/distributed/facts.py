@@ -19,7 +19,7 @@ GIT_TIMEOUT_S = 10.0
 
 
 def host_facts(node_rank: int, num_devices: int) -> dict[str, Any]:
-    """Return the `host` object of this node; what cannot be known is None.
+    """Return the `host` object of this node; facts that cannot be found are None.
 
     Args:
         node_rank: of this node.
@@ -47,7 +47,7 @@ def host_facts(node_rank: int, num_devices: int) -> dict[str, Any]:
 
 
 def software_facts() -> dict[str, str | None]:
-    """Return versions by name; None for what is not installed."""
+    """Return name -> version; None for a package that is not installed."""
     facts: dict[str, str | None] = {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -58,9 +58,9 @@ def software_facts() -> dict[str, str | None]:
 
 
 def git_facts(path: Path) -> dict[str, Any] | None:
-    """Return commit and dirtiness of the repository that holds `path`; None without one, a commit or git.
+    """Return commit and dirtiness of the repository that holds `path`; None without a repository, a commit or git.
 
-    Files that git does not track do not make it dirty.
+    Untracked files do not make it dirty.
     """
     commit = _git(path, "rev-parse", "--verify", "HEAD")
     if commit is None:
@@ -70,8 +70,8 @@ def git_facts(path: Path) -> dict[str, Any] | None:
 
 
 def scheduler_facts(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what started this process, from the scheduler's variables; `local` where there are none."""
-    # A node that joined a job has one of its own, which is not the run's.
+    """Return the job of the scheduler that started this process, from its variables; of kind `local` without a job."""
+    # A node that joined a job has a job of its own, which is not the run's.
     job_id = environ.get(JOINED_JOB_VARIABLE) or environ.get("SLURM_JOB_ID")
     return {
         "kind": "slurm" if job_id else "local",
@@ -113,7 +113,7 @@ def _git(path: Path, *arguments: str) -> str | None:
             text=True,
             timeout=GIT_TIMEOUT_S,
             check=False,
-            # Only read: never take the index lock from under somebody's commit.
+            # Do not take the index lock, which may make a commit of the user fail.
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
         )
     except (OSError, subprocess.TimeoutExpired):

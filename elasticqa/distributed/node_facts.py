@@ -1,4 +1,4 @@
-"""What a node tells of itself, to be compared with the others of its job."""
+"""Facts of a node that are compared with those of the other nodes of its job."""
 
 import os
 import socket
@@ -13,12 +13,12 @@ SAME_EVERYWHERE = ("python", "torch", "cuda", "elasticqa", "transformers")
 def node_facts(
     number: int, first_host: str, refusal: str | None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, Any]:
-    """Return what is compared of this node.
+    """Return the facts of this node.
 
     Args:
-        number: of this node in its job.
+        number: of this node in its job, from 0.
         first_host: name of the first node.
-        refusal: why this node cannot run the job, whatever the others say.
+        refusal: why this node cannot run the job, or None.
         environ: of this process.
     """
     host, versions = socket.gethostname(), software_facts()

@@ -1,4 +1,4 @@
-"""The environment that a training process, or the agent of some, begins in, and the threads that follow from it."""
+"""The environment variables and the number of threads of a training process or an elastic agent."""
 
 import os
 from collections.abc import Mapping
@@ -8,42 +8,42 @@ import torch
 
 from elasticqa.config.environment import JOB_HANDLE_VARIABLE
 
-_THREADS = "OMP_NUM_THREADS"
+_THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
-def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the allocation that somebody's shell happens to be in.
+def without_outer_allocation(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment, without Slurm's variables if the job was not started by Slurm.
 
-    A job of this machine that is started inside `salloc`, or with what such a shell left behind, is a local one.
+    A local job may be started from a shell inside `salloc`, or with variables that such a shell left behind.
     """
-    is_elsewhere = not environ.get(JOB_HANDLE_VARIABLE, "slurm://").startswith("slurm://")
-    return {name: value for name, value in environ.items() if not (is_elsewhere and name.startswith("SLURM_"))}
+    is_local = not environ.get(JOB_HANDLE_VARIABLE, "slurm://").startswith("slurm://")
+    return {name: value for name, value in environ.items() if not (is_local and name.startswith("SLURM_"))}
 
 
-def complete(environ: dict[str, str], num_processes: int) -> None:
-    """Add what torch reads and nobody has said.
+def set_torch_defaults(environ: dict[str, str], num_processes: int) -> None:
+    """Add variables that torch reads and the user has not set.
 
     Args:
-        environ: of processes that are about to begin.
+        environ: of processes that are about to start.
         num_processes: that share the CPUs of this node.
     """
-    # A returning agent must find the store where the new round says it is: torch 2.13 does not tell it the new place.
+    # A restarted agent must connect to the store of the new rendezvous round: torch 2.13 keeps the old address.
     environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    environ.setdefault(_THREADS, str(max(1, len(os.sched_getaffinity(0)) // num_processes)))
+    environ.setdefault(_THREADS_VARIABLE, str(max(1, len(os.sched_getaffinity(0)) // num_processes)))
 
 
-def enter(environ: Mapping[str, str]) -> None:
-    """Make this the environment of this process, with the threads of one that begins in it."""
-    # torch heeds the second more than the first.
-    has_threads = _THREADS in os.environ or "MKL_NUM_THREADS" in os.environ
+def replace_environment(environ: Mapping[str, str]) -> None:
+    """Make ``environ`` the environment of this process, and set the number of threads as if it had started with it."""
+    # torch reads both, and prefers MKL's.
+    has_threads = _THREADS_VARIABLE in os.environ or "MKL_NUM_THREADS" in os.environ
     for name in os.environ.keys() - environ.keys():
         del os.environ[name]
     os.environ.update(environ)
-    if has_threads or _THREADS not in environ:
+    if has_threads or _THREADS_VARIABLE not in environ:
         return
-    # torch found nothing when it was imported and counted by itself, depending on its build: the cores that this
-    # process may use, or all CPUs of the machine. What it would have read is cut to the cores of the machine (MKL).
-    num_cpus = int(environ[_THREADS])
+    # Without a variable torch has counted the CPUs on import: those of this process or of the machine, depending on
+    # its build. MKL limits the variable's value to the physical cores of the machine.
+    num_cpus = int(environ[_THREADS_VARIABLE])
     num_threads = min(num_cpus, psutil.cpu_count(logical=False) or num_cpus)
     if torch.get_num_threads() != num_threads:
         torch.set_num_threads(num_threads)

@@ -1,9 +1,9 @@
-"""What a rank holds of a tensor that is spread over the ranks."""
+"""The local part of a tensor that is sharded over the ranks."""
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Return this rank's shard, without a copy; of a tensor that is not spread, all of it."""
+    """Return this rank's shard, or the whole tensor if it is not sharded; without a copy."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,4 +1,4 @@
-"""Rank facts: read from the environment once, here and nowhere else."""
+"""Ranks, the device of this rank, and the collectives of small values between ranks."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,6 @@ from elasticqa.errors import CheckpointError, ConfigError
 
 T = TypeVar("T")
 
-
 _FACTS = {
     "RANK": 0,
     "LOCAL_RANK": 0,
@@ -26,7 +25,7 @@ _FACTS = {
     "GROUP_WORLD_SIZE": 1,
     "TORCHELASTIC_RESTART_COUNT": 0,
 }
-"""What torchrun says in the environment -> its least value, which is that of a single process."""
+"""Variable of torchrun -> its smallest value, which is that of a single process."""
 
 _MINIMA = {MIN_NODES_VARIABLE: "GROUP_WORLD_SIZE", NPROC_PER_NODE_VARIABLE: "LOCAL_WORLD_SIZE"}
 """Variable of the launcher -> the fact that must be at least as large."""
@@ -34,7 +33,7 @@ _MINIMA = {MIN_NODES_VARIABLE: "GROUP_WORLD_SIZE", NPROC_PER_NODE_VARIABLE: "LOC
 
 @dataclass(frozen=True)
 class Topology:
-    """Where this process stands in the world, and the device it computes on."""
+    """The place of this process among all ranks, and its device."""
 
     rank: int
     local_rank: int
@@ -45,29 +44,29 @@ class Topology:
     restart_count: int
     device: torch.device
     is_distributed: bool
-    """Started by torchrun: a process group exists, also for a world of one."""
+    """Started by torchrun: a process group exists, even for a world size of 1."""
     main_address: str = "localhost"
-    """Where the node of rank 0 is reached."""
+    """Of the node of rank 0."""
     group: dist.ProcessGroup | None = None
-    """Of the agreements below; None for the default one."""
+    """Of the collectives below; None for the default group."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Topology":
-        """Return the facts that torchrun put in the environment, or those of a single process without it.
+        """Return the topology that torchrun set in the environment, or that of a single process.
 
         Raises:
-            ConfigError: this node has fewer GPUs than processes (and has some): two ranks would share one; a fact is
-                no number; or the world is smaller than the launch asked for.
+            ConfigError: this node has GPUs, but fewer than processes; a variable is not a number; or the world is
+                smaller than the launch asked for.
         """
         is_distributed = "RANK" in environ and "MASTER_ADDR" in environ
-        # Schedulers leave some of these names to processes that they started alone.
+        # Schedulers set some of these variables for single processes too.
         facts = {name: _count(environ, name, least) if is_distributed else least for name, least in _FACTS.items()}
-        for promise, name in _MINIMA.items():
-            least = _count(environ, promise, 1)
+        for variable, name in _MINIMA.items():
+            least = _count(environ, variable, 1)
             if facts[name] < least:
                 raise ConfigError(
-                    f"{name}={facts[name]} is less than {promise}={least}, which the launch asked for: nothing is "
-                    "trained on less; see in the log which nodes met, or start with fewer (--nnodes, --nproc_per_node)"
+                    f"{name}={facts[name]} is less than {variable}={least}, which the launch asked for: the run does "
+                    "not train on less; find in the log which nodes joined, or ask for fewer (--nnodes, --nproc_per_node)"
                 )
         local_world_size, local_rank = facts["LOCAL_WORLD_SIZE"], facts["LOCAL_RANK"]
         num_gpus = torch.cuda.device_count()
@@ -91,19 +90,19 @@ class Topology:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the one rank that writes what the whole run shares."""
+        """Whether this is rank 0, which writes the files of the whole run."""
         return self.rank == 0
 
     @property
     def is_node_main(self) -> bool:
-        """Whether this is the one rank of its node that writes the node's own journal."""
+        """Whether this is the rank of its node that writes the node's journal."""
         return self.local_rank == 0
 
     @contextmanager
     def process_group(self, timeout: timedelta) -> Iterator[None]:
-        """Hold the default process group while the block runs; every rank must enter.
+        """Create the default process group for the block; every rank must enter.
 
-        NCCL serves CUDA tensors and gloo CPU tensors, so small host-side agreements need no device.
+        NCCL is used for CUDA tensors and gloo for CPU tensors: collectives of small host values do not use the device.
         """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -119,10 +118,10 @@ class Topology:
         finally:
             dist.destroy_process_group()
 
-    def apart(self, timeout: timedelta) -> "Topology":
-        """Return the same ranks with a gloo group of their own, so that a thread may agree; every rank must call this.
+    def with_own_group(self, timeout: timedelta) -> "Topology":
+        """Return this topology with a new gloo group, for collectives of another thread; every rank must call this.
 
-        The group is destroyed with the default one.
+        The group is destroyed with the default group.
         """
         if not self.is_distributed:
             return self
@@ -142,24 +141,24 @@ class Topology:
         return box[0]
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """Return what rank 0 made of ``work``; every rank must call this.
+        """Return the result of ``work`` on rank 0, the only rank that calls it; every rank must call this.
 
         Raises:
-            ValueError, CheckpointError: on every rank, what ``work`` raised.
+            ValueError, CheckpointError: on every rank, if ``work`` raised it.
         """
         outcome: tuple[T | None, Exception | None] = (None, None)
         if self.is_main:
             try:
                 outcome = work(), None
-            except (ValueError, CheckpointError) as error:
-                outcome = None, error
-        value, refusal = self.broadcast(outcome)
-        if refusal is not None:
-            raise refusal
+            except (ValueError, CheckpointError) as raised:
+                outcome = None, raised
+        value, error = self.broadcast(outcome)
+        if error is not None:
+            raise error
         return cast("T", value)
 
     def gather(self, value: T | None) -> list[T]:
-        """Return the ranks' values in rank order, None left out, on rank 0; an empty list elsewhere. A collective."""
+        """Return the ranks' values in rank order, without None, on rank 0; [] on other ranks. A collective."""
         box: list[T | None] | None = [None] * self.world_size if self.is_main else None
         if self.is_distributed:
             dist.gather_object(value, box, dst=0, group=self.group)
@@ -167,17 +166,17 @@ class Topology:
             box = [value]
         return [item for item in box or [] if item is not None]
 
-    def share(self, value: T) -> list[T]:
-        """Return the ranks' values in rank order, on every rank; every rank must call this."""
+    def all_gather(self, value: T) -> list[T]:
+        """Return the ranks' values in rank order, without None, on every rank; every rank must call this."""
         return self.broadcast(self.gather(value))
 
-    def first(self, value: T | None) -> T | None:
-        """Return on every rank the value of the lowest rank that has one, or None; every rank must call this."""
+    def first_value(self, value: T | None) -> T | None:
+        """Return the value, not None, of the lowest rank that has one; every rank must call this."""
         values = self.gather(value)
         return self.broadcast(values[0] if values else None)
 
-    def sum_in_place(self, tensor: torch.Tensor) -> None:
-        """Add the tensor up over all ranks, in place, without waiting for the device; a collective."""
+    def all_reduce_sum(self, tensor: torch.Tensor) -> None:
+        """Sum the tensor over all ranks, in place, without waiting for the device; a collective."""
         if self.is_distributed:
             dist.all_reduce(tensor, group=self.group)
 
@@ -185,15 +184,17 @@ class Topology:
 def _count(environ: Mapping[str, str], name: str, least: int) -> int:
     text = environ.get(name, str(least))
     if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise ConfigError(f"{name}={text!r} in the environment is no count from {least} on: start with torchrun")
+        raise ConfigError(
+            f"{name}={text!r} in the environment is not a whole number from {least} on: start with torchrun"
+        )
     return int(text)
 
 
 def check_parallel(parallel: Parallel, world_size: int, *, is_distributed: bool) -> None:
-    """Refuse a strategy that does not fit how the processes are started.
+    """Refuse a strategy that does not fit how the processes were started.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: the strategy is refused.
     """
     if parallel == "none" and world_size > 1:
         raise ConfigError(
@@ -205,10 +206,10 @@ def check_parallel(parallel: Parallel, world_size: int, *, is_distributed: bool)
 
 
 def resolve_precision(asked: Precision, device: torch.device) -> Precision:
-    """Return the precision that will be used on the device: never ``auto``.
+    """Return the precision to use on the device, never ``auto``.
 
     Raises:
-        ConfigError: the device cannot do what was asked.
+        ConfigError: the device does not support the precision.
     """
     if device.type == "cpu":
         if asked == "fp16":
@@ -219,7 +220,7 @@ def resolve_precision(asked: Precision, device: torch.device) -> Precision:
         return "bf16" if has_bf16 else "fp16"
     if asked == "bf16" and not has_bf16:
         raise ConfigError(
-            f"precision='bf16' is not in the hardware of {torch.cuda.get_device_name(device)}: it needs compute "
+            f"precision='bf16' is not supported by {torch.cuda.get_device_name(device)}: it needs compute "
             "capability 8.0; use --precision fp16"
         )
     return asked

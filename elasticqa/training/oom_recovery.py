@@ -16,8 +16,8 @@ T = TypeVar("T")
 def lacks_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that led to it, is that memory ran out.
 
-    Unwinding a capture that ran out of memory may fail as well. The CUDA driver and Triton raise plain RuntimeErrors, so
-    for these only the message tells.
+    Unwinding a capture that ran out of memory may fail as well. The CUDA driver and Triton raise plain RuntimeErrors,
+    so for these only the message tells.
     """
     while error is not None:
         if is_out_of_memory(error):
@@ -94,5 +94,5 @@ class MemoryGuard:
         if not self._topology.is_distributed:
             return is_short
         count = torch.full((), float(is_short), device=self._topology.device)
-        self._topology.sum_in_place(count)
+        self._topology.all_reduce_sum(count)
         return bool(count > 0)

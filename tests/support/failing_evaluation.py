@@ -22,7 +22,7 @@ class FailingEvaluator(Evaluator):
     """Fails as on a faulty data set, waits for ever, or fails because another rank has died."""
 
     def __call__(self, model: nn.Module, step: int) -> Evaluation | None:
-        pids = self.topology.share(os.getpid())
+        pids = self.topology.all_gather(os.getpid())
         if os.environ[WAY_VARIABLE] == HANGS and self.topology.restart_count == 0:
             failure_detector.STUCK_S = STUCK_S
         if self.topology.rank == 1 and self.topology.restart_count == 0:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
-from elasticqa.distributed.addresses import address_towards, endpoint, listen, one_for_all
+from elasticqa.distributed.addresses import address_towards, choose_address, endpoint, listen
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def test_own_address_is_told_as_the_others_spell_it(spelt: str) -> None:
 
 def test_address_of_a_link_is_taken_last() -> None:
     of_link, of_network, other = ((socket.AF_INET6, (text, 9, 0, 2)) for text in ("fe80::7%eth0", "fd77::1", "fd77::2"))
-    assert one_for_all([of_link, of_network, other]) == of_network
-    assert one_for_all([of_link]) == of_link
+    assert choose_address([of_link, of_network, other]) == of_network
+    assert choose_address([of_link]) == of_link

@@ -85,13 +85,13 @@ def test_writers_are_one_a_run_and_one_a_node(rank: str, local_rank: str, is_mai
 
 def collectives(topology: Topology) -> dict[str, Any]:
     tensor = torch.tensor([float(topology.rank)])
-    topology.sum_in_place(tensor)
+    topology.all_reduce_sum(tensor)
     topology.barrier()
     return {
         "broadcast": topology.broadcast(f"of {topology.rank}"),
         "gather": topology.gather(topology.rank * 10 if topology.rank != 1 else None),
-        "first": topology.first(topology.rank if topology.rank else None),
-        "none": topology.first(None),
+        "first": topology.first_value(topology.rank if topology.rank else None),
+        "none": topology.first_value(None),
         "sum": tensor.item(),
         "on_main": topology.on_main(lambda: topology.rank),
     }
