@@ -66,7 +66,7 @@ class Topology:
             if facts[name] < least:
                 raise ConfigError(
                     f"{name}={facts[name]} is less than {variable}={least}, which the launch asked for: the run does "
-                    "not train on less; find in the log which nodes joined, or ask for fewer (--nnodes, --nproc_per_node)"
+                    "not train on less; see in the log which nodes joined, or use fewer (--nnodes, --nproc_per_node)"
                 )
         local_world_size, local_rank = facts["LOCAL_WORLD_SIZE"], facts["LOCAL_RANK"]
         num_gpus = torch.cuda.device_count()
