@@ -16,17 +16,16 @@ from typing import Any, Self
 from db.storage.run_files import journal_path
 from elasticqa.elastic.stack_dumps import STACK_DUMP_SIGNAL
 from elasticqa.errors import ExitCode
-from elasticqa.run.journal_reader import json_object
+from elasticqa.run.journal_reader import MAX_LINE_BYTES, json_object
 
-_LONGEST_LINE = 1 << 18
 
 KINDS_BY_CERTAINTY = ("changed", "ended", "gone", "silent", "failed", "killed")
-"""Of several recorded causes the one latest in this order is reported. ``changed`` is a membership change."""
+"""Kinds of causes. Of several recorded causes, the last one in this order is reported; ``changed`` is no failure."""
 KINDS_BY_LIKELIHOOD = ("failed", "changed", "silent", "gone")
-"""Of several signs in one detection window the one latest in this order is taken as the cause.
+"""Kinds of signs. Of several signs in one detection window, the last one in this order is taken as the cause.
 
-The two orders differ: while a failure is being detected, the error of a peer usually follows from a lost connection, so
-``gone`` wins over ``failed``. What is recorded has been decided already, and then an error says more than ``gone``.
+This order differs from the one above. During detection, the error of a rank is usually a consequence of a lost
+connection, so ``gone`` wins over ``failed``. Recorded causes have been decided, and there an error explains more.
 """
 LEAVES = "leaves"
 
@@ -63,7 +62,7 @@ class EndCause:
 
 
 def cause_of_exit(rank: int, host: str, exit_code: int) -> EndCause | None:
-    """Return what the exit code of a worker says; None if it ended because of another one."""
+    """Return the cause that the exit code of a worker shows; None if the worker ended because of another one."""
     who = f"rank {rank} on {host}"
     if exit_code == -STACK_DUMP_SIGNAL:
         return EndCause.now("gone", who, f"was sent {STACK_DUMP_SIGNAL.name} to dump its stacks")
@@ -157,7 +156,7 @@ def write_missing_end(run_dir: Path, attempt: int) -> None:
     path = journal_path(run_dir, attempt)
     try:
         with path.open("rb+") as file:
-            file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
+            file.seek(max(0, path.stat().st_size - MAX_LINE_BYTES))
             tail = file.read()
             lines = [line for line in map(_journal_line, tail.split(b"\n")) if line is not None]
             if not lines or any(line.get("kind") == "end" for line in lines):

@@ -57,7 +57,7 @@ class Heartbeats:
     """When each peer was last heard, and which peers have announced their end."""
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._heard_at: dict[int, float] = {}
         self._ending: set[int] = set()
 
@@ -80,7 +80,7 @@ class Heartbeats:
     def silent(self, now: float) -> Iterator[tuple[int, float]]:
         """Yield the ranks that have been silent for longer than the timeout, with the seconds."""
         for rank, heard_at in self._heard_at.items():
-            if self.is_expected(rank) and now - heard_at > self._timeout_s:
+            if self.is_expected(rank) and now - heard_at > self.timeout_s:
                 yield rank, now - heard_at
 
 

@@ -36,9 +36,7 @@ class HealthCheck:
             on_peer_loss: called in the health check's thread with the decision, and must end the process; not called
                 on a rank whose own error is the cause.
         """
-        self._rank, self._world_size = topology.rank, topology.world_size
-        self._topology = topology
-        self._timeout_s = timeout_s
+        self._topology, self._rank = topology, topology.rank
         self._on_peer_loss = on_peer_loss
         self._hosts = {self._rank: socket.gethostname()}
         self._peers = PeerConnections(topology)
@@ -63,11 +61,11 @@ class HealthCheck:
 
     def __enter__(self) -> Self:
         """Connect to the peers and start the thread; every rank must call this."""
-        if self._world_size > 1:
-            self._hosts = dict(enumerate(self._topology.share(self._hosts[self._rank])))
+        if self._topology.world_size > 1:
+            self._hosts = dict(enumerate(self._topology.all_gather(self._hosts[self._rank])))
             for rank, lines in self._peers.open():
                 self._receive(rank, lines, time.monotonic())
-        peers = [] if self._world_size == 1 else range(1, self._world_size) if self._rank == 0 else [0]
+        peers = range(1, self._topology.world_size) if self._rank == 0 else [0]
         self._heartbeats.start(peers, time.monotonic())
         self._thread.start()
         return self
@@ -105,13 +103,13 @@ class HealthCheck:
             error: raised in the main thread.
             is_agreed: every rank raises it at the same step.
         """
-        if self._world_size == 1 or self._is_closing.is_set() or self._has_reported:
+        if self._topology.world_size == 1 or self._is_closing.is_set() or self._has_reported:
             return
         self._has_reported, self._is_error_agreed = True, is_agreed
         what = f"failed: {one_line(error)}"
         self._announce({"rank": self._rank, "kind": "failed", "what": what, "agreed": is_agreed})
         if not is_agreed:
-            self._is_own_error_cause.wait(self._timeout_s + _AGREED_S)
+            self._is_own_error_cause.wait(self._heartbeats.timeout_s + _AGREED_S)
 
     def report_leave(self, what: str) -> None:
         """Report to the peers that this rank ends because it was asked to stop: they end too."""
@@ -137,7 +135,7 @@ class HealthCheck:
                 gap, before = now - before, now
                 if gap > HEARTBEAT_S:
                     self.main_thread.exclude(gap)
-                if self._world_size > 1 and gap > self._timeout_s - 2 * HEARTBEAT_S:
+                if self._topology.world_size > 1 and gap > self._heartbeats.timeout_s - 2 * HEARTBEAT_S:
                     # The peers have given this process up, counting from its last heartbeat, and continue without it.
                     self._detector.confirm(self._detection(self._rank, "silent", f"was stopped for {gap:.0f} s"))
                     ready = []

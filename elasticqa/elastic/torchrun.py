@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch.distributed import DistError
@@ -47,20 +47,22 @@ def main(argv: Sequence[str]) -> int:
             return ExitCode.BAD_REQUEST
         set_agent(Path(name), os.getpid())
         use_elastic_agent(node.make_agent)
-        node.start()
-        try:
-            torchrun(list(argv))
-        except SignalException as end:
-            sys.stderr.write(f"elasticqa: stopped by {end.sigval.name}\n")
-            return ExitCode.STOPPED
-        except ChildFailedError as error:
-            if not is_refusal([failure.exitcode for failure in error.failures.values()]):
-                raise
-            return ExitCode.BAD_REQUEST
-        except (RendezvousError, DistError) as error:
-            return _report_lost_store(_reason(error))
-        finally:
-            node.close()
+        with node.monitored():
+            return _run(argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        torchrun(list(argv))
+    except SignalException as end:
+        sys.stderr.write(f"elasticqa: stopped by {end.sigval.name}\n")
+        return ExitCode.STOPPED
+    except ChildFailedError as error:
+        if not is_refusal([failure.exitcode for failure in error.failures.values()]):
+            raise
+        return ExitCode.BAD_REQUEST
+    except (RendezvousError, DistError) as error:
+        return _report_lost_store(_reason(error))
     return 0
 
 
@@ -88,10 +90,17 @@ class _Node:
         )
         return self._agent
 
-    def start(self) -> None:
-        """Start the monitor of the store, if the job may have other nodes."""
+    @contextmanager
+    def monitored(self) -> Iterator[None]:
+        """Monitor the store during the block, and then write the end of the attempt if its workers could not."""
         if self._store_monitor is not None:
             self._store_monitor.start()
+        try:
+            yield
+        finally:
+            if self._store_monitor is not None:
+                self._store_monitor.stop()
+            self._write_missing_end()
 
     def _on_store_loss(self, what: str) -> None:
         """End this process within seconds: without the store the worker group cannot be started again."""
@@ -103,12 +112,6 @@ class _Node:
             self._write_missing_end()
         finally:
             os._exit(status)
-
-    def close(self) -> None:
-        """Stop the monitor, and write the end of the attempt if its workers could not."""
-        if self._store_monitor is not None:
-            self._store_monitor.stop()
-        self._write_missing_end()
 
     def _write_missing_end(self) -> None:
         """Write the end of the last attempt if its workers could not, unless another process holds the run."""

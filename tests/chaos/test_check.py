@@ -1,4 +1,4 @@
-"""The checks themselves: each breach that a schedule could cause is found in a record that has it."""
+"""Tests of the checks: each defect that a schedule could cause is found in a journal that has it."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def journal(attempt: int, start: int, stop: int, *, is_last: bool) -> Lines:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Return a run of two attempts: the second began at the checkpoint of step 20, the first had done 27."""
+    """Return a run of two attempts: the first did 27 steps, the second began at the checkpoint of step 20."""
     for attempt, start, stop in ((1, 0, 27), (2, 20, NUM_STEPS)):
         name = f"attempt-{attempt:04d}"
         write_lines(tmp_path / f"journal/{name}-node-00000.jsonl", journal(attempt, start, stop, is_last=attempt == 2))
@@ -42,7 +42,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_steps_count_as_the_attempt_did_them_whose_update_was_kept(run: Path) -> None:
+def test_each_step_counts_in_the_attempt_whose_update_was_kept(run: Path) -> None:
     read = Run.of(run)
     assert [read.lineage[step] for step in (1, 20, 21, 27, NUM_STEPS)] == [1, 1, 2, 2, 2]
     assert read.fed[20] == [20, 100]
@@ -60,7 +60,7 @@ def test_evaluations_of_all_attempts_count_and_none_may_be_missing(run: Path) ->
         Run.of(run)
 
 
-def test_attempt_that_died_before_the_next_checkpoint_is_no_part_of_the_lineage() -> None:
+def test_attempt_without_a_kept_checkpoint_is_no_part_of_the_lineage() -> None:
     journals = {
         number: {"setup": [{"start_step": start}], "step": [{"step": step} for step in range(start + 1, stop + 1)]}
         for number, (start, stop) in {1: (0, 12), 2: (10, 15), 3: (10, 24), 4: (20, 30)}.items()
@@ -87,7 +87,7 @@ def tear(path: str, number: int) -> Callable[[Path], None]:
     return cut
 
 
-def test_torn_line_before_an_end_that_another_process_wrote_is_no_hole(run: Path) -> None:
+def test_torn_line_before_an_end_of_another_process_is_allowed(run: Path) -> None:
     path = run / "journal/attempt-0001-node-00000.jsonl"
     end = {"n": 32, "kind": "end", "status": "failed"}
     path.write_text(f'{path.read_text()}{{"n":31,"ki\n{json.dumps(end)}\n')
@@ -102,17 +102,17 @@ def test_torn_line_before_an_end_that_another_process_wrote_is_no_hole(run: Path
         (without("journal/attempt-0001-node-00000.jsonl", lambda line: line.get("step") == 14), "has a gap"),
         (
             without("journal/attempt-0001-node-00000.jsonl", lambda line: line.get("step", 0) > 18),
-            "nobody has recorded",
+            "no attempt has recorded",
         ),
     ],
 )
-def test_record_with_a_hole_is_refused(harm: Callable[[Path], None], message: str, run: Path) -> None:
+def test_journal_with_a_gap_is_refused(harm: Callable[[Path], None], message: str, run: Path) -> None:
     harm(run)
     with pytest.raises(AssertionError, match=message):
         Run.of(run)
 
 
-def test_step_that_was_not_fed_or_fed_twice_shows_in_what_was_fed(run: Path) -> None:
+def test_step_that_was_fed_twice_shows_in_the_fed_features(run: Path) -> None:
     before = Run.of(run).fed
     path = run / "fed/attempt-0002-rank-00001.jsonl"
     write_lines(path, [{"step": 40, "ids": [40]}])

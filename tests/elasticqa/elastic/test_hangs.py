@@ -1,4 +1,4 @@
-"""Real agents and workers that are stopped, killed, join and leave: no process hangs, and the record says why."""
+"""Real agents and workers that are stopped, killed, join and leave: no process hangs, and the journal has the cause."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""Nodes that have IPv6 addresses and no others: they meet, train together, and one goes on when the other is lost."""
+"""Nodes with only IPv6 addresses: they train together, and one continues when the other is lost."""
 
 import contextlib
 import os
@@ -21,25 +21,25 @@ pytestmark = pytest.mark.slow
 
 ADDRESSES = {"node1": "fd77::1", "node2": "fd77::2"}
 NUM_STEPS = 160
-"""Many: a node is to be lost in the middle."""
+"""Enough to lose a node in the middle."""
 _BECOME_MACHINE = 'hostname "$1" && mount --bind "$2" /etc/hosts && echo ready && exec cat'
-"""Goes on until its input ends, and that is at the latest when the test's process does."""
+"""Runs until its input is closed, at the latest by the end of the test's process."""
 
 
 def inside(machine: int, *namespaces: str) -> list[str]:
-    """Return the command that becomes another one on a machine, in the directory that it is started in."""
+    """Return the command prefix that runs a command on a machine, in the current directory."""
     return ["nsenter", f"--target={machine}", *namespaces, "--wd=.", "--"]
 
 
 def ip(machine: int, words: str) -> str:
-    """Return what ``ip`` says on a machine."""
+    """Return the output of ``ip`` on a machine."""
     command = [*inside(machine, "--net"), "ip", *words.split()]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[list[int]]:
-    """Return the process that holds the namespaces of each of two machines with a wire between them."""
+    """Return the processes that hold the namespaces of two connected machines."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "nsenter", "unshare"))):
         pytest.skip("machines in namespaces need root and the packages that scripts/test.sh installs")
     isolate = ["unshare", "--net", "--uts", "--mount"]
@@ -55,7 +55,6 @@ def machines(tmp_path: Path) -> Iterator[list[int]]:
         pids = []
         for name in ADDRESSES:
             command = [*isolate, "sh", "-c", _BECOME_MACHINE, "sh", name, str(hosts)]
-            # At the end of the block its input is closed, and its end is waited for.
             holder = stack.enter_context(
                 subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             )
@@ -73,7 +72,7 @@ def machines(tmp_path: Path) -> Iterator[list[int]]:
 
 @pytest.fixture(scope="module")
 def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
-    """Return the flags of a run whose rate is low: sums in another order drift apart with what is learnt."""
+    """Return flags with a low learning rate: at a high one, sums in another order make the losses diverge."""
     elastic = Schedule("ipv6", "1:2", 2, ())
     return [*chaos_flags(tiny_model, tiny_squad, elastic), f"--epochs={NUM_STEPS // 8}", "--learning-rate=1e-4"]
 
@@ -88,7 +87,7 @@ def reference(flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run
 
 
 @pytest.mark.parametrize("first_host", ["node1", "fd77::1"])
-def test_node_without_ipv4_goes_on_when_the_other_is_lost(
+def test_node_without_ipv4_continues_when_the_other_is_lost(
     first_host: str, machines: list[int], flags: list[str], reference: Run, tmp_path: Path
 ) -> None:
     enter = [inside(machine, "--net", "--uts", "--mount") for machine in machines]
@@ -101,7 +100,7 @@ def test_node_without_ipv4_goes_on_when_the_other_is_lost(
         kill(lost.pid, *(process.pid for process in psutil.Process(lost.pid).children(recursive=True)))
         assert job.nodes[0].wait(PATIENCE_S) == 0, job.output()
     run = check(job.home, job.directory, reference, is_elastic=True, scratch=tmp_path / "rebuilt")
-    # A node that is ready long before the other begins alone.
+    # A node that is ready long before the other starts alone.
     assert list(run.world_sizes.values())[grown - 1 :] == [2, 1]
     assert run.lineage[NUM_STEPS] == grown + 1
     assert grown in run.lineage.values()
