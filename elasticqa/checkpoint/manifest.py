@@ -1,4 +1,4 @@
-"""What makes a directory a checkpoint: a manifest with the size and SHA-256 of every file, written last."""
+"""The manifest of a checkpoint: size and SHA-256 of every file, written last. Without it a directory is none."""
 
 import glob
 import hashlib
@@ -22,7 +22,7 @@ _FILE = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a whole checkpoint says of itself."""
+    """Content of a whole checkpoint."""
 
     step: int
     progress: dict[str, Any]
@@ -32,7 +32,7 @@ class Manifest:
     reason: str = "final"
     """`interval`, `evaluation`, `signal` or `final`."""
     saved_at: float = field(default_factory=time.time)
-    """Unix time of the state in it."""
+    """Unix time at which the state was copied."""
 
     @property
     def num_bytes(self) -> int:
@@ -52,18 +52,18 @@ def step_of(path: Path) -> int:
 
 
 def checkpoint_directories(directory: Path) -> list[Path]:
-    """Return the committed checkpoints of a run, newest first, not verified."""
+    """Return the committed checkpoints of a run, newest first, without verifying them."""
     found = [path for path in directory.glob("step-*") if step_of(path) >= 0 and path.is_dir()]
     return sorted(found, key=step_of, reverse=True)
 
 
 def describe(path: Path, pattern: str) -> dict[str, tuple[int, str]]:
-    """Return size and SHA-256 of the files of a directory whose names match."""
+    """Return size and SHA-256 of the files of a directory whose names match the pattern."""
     return {file.name: (file.stat().st_size, sha256_of(file)) for file in sorted(path.glob(pattern))}
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write a manifest, in which the files get a place that have none yet; on the disk when this returns."""
+    """Add the files that are missing from a manifest, and write it durably."""
     for file in sorted(path.iterdir()):
         if file.name not in manifest.files:
             manifest.files.update(describe(path, glob.escape(file.name)))
@@ -72,11 +72,11 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def amend_manifest(path: Path, progress: Mapping[str, Any]) -> None:
-    """Put what was found out later into the progress of a whole checkpoint, which is whole at every moment.
+    """Add fields to the progress of a whole checkpoint, atomically.
 
     Raises:
-        CheckpointError: its manifest is not as it was written.
-        OSError: the manifest cannot be written; the one before stays.
+        CheckpointError: its manifest is damaged.
+        OSError: the manifest cannot be written; the old one is kept.
     """
     manifest = read_manifest(path, verify=False)
     partial = path / f".{MANIFEST}.partial"
@@ -95,7 +95,7 @@ def read_manifest(path: Path, *, verify: bool) -> Manifest:
 
     Args:
         path: its directory.
-        verify: compare size and SHA-256 of every file as well.
+        verify: check size and SHA-256 of every file as well.
 
     Raises:
         CheckpointError: the checkpoint is not whole.
@@ -111,10 +111,10 @@ def read_manifest(path: Path, *, verify: bool) -> Manifest:
 
 
 def _written(path: Path) -> Manifest:
-    """Return the manifest in a directory, which is as it was written.
+    """Return the manifest in a directory after checking its own digest.
 
     Raises:
-        CheckpointError: it is not, or of another format.
+        CheckpointError: it is damaged, or of another format.
     """
     try:
         if not (path / MANIFEST).is_file():
@@ -134,20 +134,20 @@ def _written(path: Path) -> Manifest:
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a manifest without it: a flipped bit may leave it readable, with another step in it."""
+    """Return the SHA-256 of a manifest's other fields: a flipped bit may leave it readable, with another step."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _entry(name: str, size: object, digest: object) -> tuple[int, str]:
-    """Return what a manifest says of a file; its name must not lead out of the checkpoint."""
+    """Return size and digest of a file in a manifest; its name must not lead out of the checkpoint."""
     if not _FILE.fullmatch(name) or type(size) is not int or size < 0 or not isinstance(digest, str):
         raise ValueError(f"{name!r:.80} is no file of a checkpoint")
     return size, digest
 
 
 def has_all_bytes(path: Path) -> bool:
-    """Whether a checkpoint has every file of its manifest in its size: cheap, but blind to flipped bits."""
+    """Whether every file of the manifest has its size: cheap, but blind to flipped bits."""
     try:
         manifest = read_manifest(path, verify=False)
         return all((path / name).stat().st_size == size for name, (size, _) in manifest.files.items())
@@ -169,7 +169,7 @@ def sha256_of(path: Path) -> str:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Write a small file; it is on the disk when this returns."""
+    """Write a small file durably."""
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

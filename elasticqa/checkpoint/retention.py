@@ -1,4 +1,4 @@
-"""Which checkpoints of a run stay: the newest whole ones and the best; none is half there at any moment."""
+"""Which checkpoints of a run are kept: the newest whole ones and the best. Removal is atomic as well."""
 
 import json
 import logging
@@ -15,14 +15,14 @@ SET_ASIDE = "set-aside"
 _REPLACED = ".replaced"
 _PRUNED = ".pruned"
 PARTIAL = ".partial"
-"""Ends of the hidden names of checkpoints that are being replaced, removed and written."""
+"""Suffixes of the hidden names of checkpoints that are being replaced, removed and written."""
 
 
 def prune(directory: Path, step: int, keep: int) -> None:
     """Remove checkpoints after that of ``step`` was committed.
 
-    What stays: the newest ``keep`` up to that step that have all their bytes, and the best. One of a later step was
-    not whole when the attempt began, or the attempt would have gone on from it.
+    Kept are the newest ``keep`` up to that step that have all their bytes, and the best. A checkpoint of a later step
+    was damaged when the attempt started, or the attempt would have resumed from it.
     """
     for kind in (_PRUNED, PARTIAL):
         for leftover in directory.glob(f".step-*{kind}"):
@@ -39,7 +39,7 @@ def prune(directory: Path, step: int, keep: int) -> None:
 
 
 def noted_best(directory: Path) -> tuple[Path, float] | None:
-    """Return the checkpoint with the highest F1 and that F1, not verified; None if none has been noted."""
+    """Return the checkpoint with the highest F1 and that F1, not verified; None if there is none."""
     try:
         noted = json.loads((directory / BEST).read_text(encoding="utf-8"))
         name, f1 = str(noted["directory"]), float(noted["f1"])
@@ -49,15 +49,15 @@ def noted_best(directory: Path) -> tuple[Path, float] | None:
 
 
 def note_best(directory: Path, step: int, f1: float) -> bool:
-    """Keep a checkpoint from being pruned while no other one has a higher F1.
+    """Protect a checkpoint from pruning until another has a higher F1.
 
     Args:
         directory: of the run's checkpoints.
-        step: of the checkpoint; one that has not been committed is not kept.
+        step: of the checkpoint; ignored if it has not been committed.
         f1: percent, of the model in it.
 
     Returns:
-        Whether it is the best now.
+        Whether it is now the best.
     """
     path, before = directory / directory_name(step), noted_best(directory)
     if not path.is_dir() or (before is not None and f1 <= before[1]):
@@ -68,13 +68,13 @@ def note_best(directory: Path, step: int, f1: float) -> bool:
         unfinished.rename(directory / BEST)
         fsync_path(directory)
     except OSError as error:
-        logger.warning("checkpoint %s has the best F1 but cannot be noted as such: %s", path, error)
+        logger.warning("checkpoint %s has the best F1, but cannot be marked as the best: %s", path, error)
         return False
     return True
 
 
 def set_aside(directory: Path, step: int) -> list[str]:
-    """Move checkpoints of later steps than ``step`` out of the way of the run, and return their names, newest first."""
+    """Move checkpoints of later steps than ``step`` aside, and return their names, newest first."""
     newer = [path for path in checkpoint_directories(directory) if step_of(path) > step]
     place = directory / SET_ASIDE
     for path in newer:
@@ -88,8 +88,8 @@ def set_aside(directory: Path, step: int) -> list[str]:
 
 
 def put_in_place(temporary: Path, final: Path) -> None:
-    """Give a whole checkpoint its name, in place of one of the same step if there is one."""
-    if final.exists():  # a damaged one, or the one that this attempt went on from without a step of its own
+    """Give a whole checkpoint its final name, replacing one of the same step."""
+    if final.exists():  # a damaged one, or the one that this attempt resumed from without training a step
         _put_aside(final, _REPLACED)
     try:
         temporary.rename(final)
@@ -99,7 +99,7 @@ def put_in_place(temporary: Path, final: Path) -> None:
 
 
 def put_back_replaced(directory: Path) -> None:
-    """Undo the replacement of a checkpoint that did not come to its end, and tidy up after the others."""
+    """Undo replacements of checkpoints that were interrupted, and remove what the others left."""
     for aside in directory.glob(f".step-*{_REPLACED}"):
         final = aside.with_name(aside.name.removeprefix(".").removesuffix(_REPLACED))
         if final.exists():
@@ -116,7 +116,7 @@ def _put_aside(path: Path, suffix: str) -> Path:
 
 def _remove(path: Path) -> None:
     try:
-        # Under another name first: half of a checkpoint must not look like one.
+        # Rename it first: half a checkpoint must not look like a whole one.
         shutil.rmtree(_put_aside(path, _PRUNED))
     except OSError as error:
-        logger.warning("checkpoint %s is not needed any more but cannot be removed: %s", path, error)
+        logger.warning("checkpoint %s is no longer needed, but cannot be removed: %s", path, error)

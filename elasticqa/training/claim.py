@@ -1,4 +1,4 @@
-"""One life of the process group: whose run it is, its number, and its first and last line in the journal."""
+"""An attempt is claimed: its run, its number, and the first lines of its journal."""
 
 import os
 import sys
@@ -27,11 +27,11 @@ from elasticqa.run.journal_reader import first_attempt_line, newest_end_line, re
 from elasticqa.run.lock import hold
 from elasticqa.run.oom_records import OutOfMemoryRecord, smallest_oom_record
 from elasticqa.run.system_sampler import SystemSampler
-from elasticqa.training.resume import RunChoice, choose_run, fixed_by
+from elasticqa.training.resume import RunChoice, choose_run, with_recorded_batch
 
 SYSTEM_SAMPLE_INTERVAL_S = 5.0
 _ENDED_AFTERWARDS = 5
-"""Attempts before a new one that are looked at for an end that is missing."""
+"""Number of earlier attempts that are checked for a missing `end` line."""
 
 
 def start_attempt(
@@ -65,7 +65,7 @@ def start_attempt(
         stack.callback(journal.close)
         facts = _first_line(config, topology, directory, number)
         journal.write("attempt", {**facts, "started_at": started_at})
-        # A run whose first line is lost would not be known again.
+        # Without its first line a run cannot be recognized.
         journal.flush()
         for cause in agent.take_startup_failures() if agent is not None else []:
             data = {"kind": cause.kind, "t": cause.t}
@@ -109,17 +109,17 @@ def _claim(
     if choice.is_new:
         config = config.with_global_batch_size(topology.world_size)
     else:
-        config = fixed_by(first_attempt_line(choice.directory), config)
+        config = with_recorded_batch(first_attempt_line(choice.directory), config)
     plan = batch_plan(config, num_train_features, topology.world_size)
     try:
         choice.directory.mkdir(parents=True, exist_ok=True)
         if not stack.enter_context(hold(choice.directory)):
             raise ConfigError(
-                f"run {choice.run_id} is being worked for by another process: stop that one, or start anew with "
+                f"run {choice.run_id} is being trained by another process: stop that one, or start a new run with "
                 "--resume none"
             )
         end = newest_end_line(choice.directory)
-        # torchrun starts a failed worker group again; what fails the same way every time must not be tried again.
+        # torchrun restarts a failed worker group; an error that every restart would raise again must end the job.
         if topology.restart_count and end is not None and end.get("is_fatal"):
             raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
         earlier_oom = smallest_oom_record(choice.directory, topology.world_size)
@@ -129,7 +129,7 @@ def _claim(
                 "processes, a smaller --max-length or model"
             )
         number = claim_attempt(choice.directory)
-        # Of the last ones too, whose successors may have been killed before they did this.
+        # Several: the attempt after one may have been killed before it did this.
         for earlier in range(max(1, number - _ENDED_AFTERWARDS), number):
             write_missing_end(choice.directory, earlier)
     except OSError as error:
@@ -144,7 +144,7 @@ def _first_line(config: TrainConfig, topology: Topology, directory: Path, number
     scheduler = scheduler_facts(ENVIRONMENT)
     before = (read_attempt_line(journal_path(directory, number - 1)) or {}).get("scheduler")
     if isinstance(before, dict) and before.get("started_at") == scheduler["started_at"]:
-        # The same start by the scheduler: this attempt has not waited in the queue again.
+        # Started by the scheduler together with the attempt before: it did not wait in the queue again.
         scheduler["submitted_at"] = None
     return {
         "schema_version": SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-"""What a run says on the terminal when it begins and when it has ended."""
+"""What a run prints on the terminal when it starts and when it ends."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from elasticqa.run.metrics import Evaluation
 
 
 def opening(config: TrainConfig, topology: Topology, setup: dict[str, Any], attempt: Attempt) -> str:
-    """Return what will be done, by whom, and where it is written."""
+    """Return what will be trained, on which data, and on how many processes."""
     dataset, model = setup["dataset"], setup["model"]
     skipped = dataset["num_skipped_examples"]
     lines = [
@@ -31,7 +31,7 @@ def opening(config: TrainConfig, topology: Topology, setup: dict[str, Any], atte
 
 
 def closing(attempt: Attempt, end: dict[str, Any], evaluations: list[Evaluation], ingest_problem: str | None) -> str:
-    """Return how a run went, where everything lies, and how to look at it."""
+    """Return the results of a run, where its files are, and how to look at them."""
     directory = attempt.directory
     lines = [
         "",
@@ -48,7 +48,7 @@ def closing(attempt: Attempt, end: dict[str, Any], evaluations: list[Evaluation]
     if end["status"] == "finished":
         lines.append(f"  model           {directory / 'model'}")
     else:
-        lines.append("  to go on        the same command again")
+        lines.append("  to resume       run the same command again")
     lines += [
         f"  trace           {path}   (elasticqa profile, or Perfetto)"
         for path in sorted((directory / "traces").glob(f"attempt-{attempt.number:04d}-*.json.gz"))
@@ -56,15 +56,15 @@ def closing(attempt: Attempt, end: dict[str, Any], evaluations: list[Evaluation]
     lines += [
         f"  TensorBoard     {_program('tensorboard')} --logdir {directory / 'tensorboard'}",
         f"  dashboard       {_program('uvicorn')} dashboard.app:app   (then /runs and /speedup)",
-        f"  in detail       {_program('elasticqa')} show {attempt.run_id}",
+        f"  details         {_program('elasticqa')} show {attempt.run_id}",
     ]
     if ingest_problem is not None:
-        lines.append(f"  the database was not brought up to date: {ingest_problem}; elasticqa ingest does it")
+        lines.append(f"  the database is not up to date: {ingest_problem}; run elasticqa ingest")
     return "\n".join(lines)
 
 
 def _program(name: str) -> str:
-    """Return how to start a program of this environment from here: by its name only where the shell finds that one."""
+    """Return the command for a program of this environment: its name if the shell finds that one, else its path."""
     program = Path(sys.executable).with_name(name)
     found = shutil.which(name)
     if found is not None and Path(found).resolve() == program.resolve():

@@ -1,4 +1,4 @@
-"""EM and F1 of a model: features spread over the ranks, each on one, only spans gathered."""
+"""EM and F1 of a model: each rank evaluates its share of the features, and only spans are gathered."""
 
 import json
 import logging
@@ -25,9 +25,9 @@ from elasticqa.training.train_step import autocast
 logger = logging.getLogger(__name__)
 
 FEATURES_PER_BATCH = {"cpu": 64, "cuda": 256}
-"""Type of the device -> features of a forward pass; a GPU needs enough of them to be busier than the host."""
+"""Device type -> features per forward pass; a GPU needs enough of them to be the bottleneck."""
 AHEAD = 2
-"""Forward passes that a GPU has been given while the host makes spans of the one before."""
+"""Forward passes queued on a GPU while the host searches the spans of an earlier one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +44,10 @@ class Evaluator:
     split: str = "dev"
 
     def __call__(self, model: nn.Module, step: int) -> Evaluation | None:
-        """Return the figures on rank 0, None elsewhere; every rank must call this.
+        """Return the metrics on rank 0, None elsewhere; every rank must call this.
 
         Args:
-            model: as wrapped; it is left in evaluation mode.
+            model: parallelized; it stays in evaluation mode.
             step: optimizer steps done.
         """
         began = time.perf_counter()
@@ -64,8 +64,8 @@ class Evaluator:
         try:
             self._write(self.run_directory / str(path), predictions, scores)
         except OSError as error:
-            # The figures are what counts; the other ranks wait for this one.
-            logger.warning("predictions %s are not kept: %s", path, error)
+            # The metrics are not lost, and the other ranks are waiting.
+            logger.warning("predictions %s cannot be written: %s", path, error)
             path = None
         return Evaluation(
             step=step,
@@ -104,9 +104,9 @@ def spans_of_share(
     """Return the spans of this rank's share of the features; every rank must call this.
 
     Args:
-        model: as wrapped, in evaluation mode.
+        model: parallelized, in evaluation mode.
         features: all of them, on every rank.
-        topology: says which share; all ranks run equally many forward passes.
+        topology: determines the share; all ranks run the same number of forward passes.
         precision: in use.
         max_answer_length: tokens.
     """
@@ -125,9 +125,9 @@ def spans_of_share(
 def _logits(
     model: nn.Module, features: Features, batches: list[Indices], topology: Topology, precision: Precision
 ) -> Iterator[tuple[Indices, Tensor]]:
-    """Yield the logits of each batch, (2, tokens); a GPU works on the next ones meanwhile."""
+    """Yield the logits of each batch, (2, tokens), while a GPU computes the next ones."""
     copies: HostCopies[Indices] = HostCopies()
-    # Layers were compiled for training; for these few passes they would be compiled once more.
+    # Layers were compiled for training; these few passes would compile them again.
     with torch.compiler.set_stance("force_eager"):
         for indices in batches:
             batch = pack(features, indices).to(topology.device)
@@ -144,4 +144,4 @@ NO_SPANS = Spans(
     np.empty(0, dtype=np.int32),
     np.empty(0, dtype=np.int32),
 )
-"""Of a rank that has no feature to evaluate."""
+"""The spans of a rank without features to evaluate."""

@@ -1,4 +1,4 @@
-"""Whole training steps as CUDA graphs, one for each size of a share: the host only says which one runs next."""
+"""Whole training steps as CUDA graphs, one per size of a rank's share: the host only launches them."""
 
 import time
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ from elasticqa.training.static_inputs import StaticInputs, StaticShape, fed_ids,
 from elasticqa.training.train_step import EagerTrainStep, StepOutput
 
 FIRST_PASSES = 12
-"""Passes before the first capture: DDP times its first ten on the device, which a capture forbids."""
+"""Passes before the first capture: DDP times its first ten on the device, which is not allowed during a capture."""
 PASSES = 2
-"""Passes before any other capture: libraries allocate and compile in the first."""
+"""Passes before each further capture: libraries allocate and compile in the first one."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class _Captured:
     inputs: StaticInputs
     scalars: Tensor
     kernel: AdamWKernel | None
-    """Holds tensors that the graph reads."""
+    """Owns tensors that the graph reads."""
 
 
 class CudaGraphTrainStep:
-    """Replays steps of packed batches; a step that has no graph runs eagerly.
+    """Replays captured steps of packed batches; other steps run eagerly.
 
-    Without a graph are steps of several micro-batches, and the last of an epoch where it is smaller than the others.
-    The current stream must be the one that the model was wrapped on, and not the default stream.
+    Steps of several micro-batches are not captured, nor is a smaller last step of an epoch. The current stream must be
+    the one that the model was parallelized on, and not the default stream.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class CudaGraphTrainStep:
         self._quantum = token_quantum(deviation, global_batch_size, self._topology.world_size)
         self._learning_rate = torch.zeros((), device=self._topology.device)
         self._captured: dict[int, _Captured] = {}
-        is_exchanged = self._topology.world_size > 1 and not is_sharded(self.model)
-        self._reducer = GradientReducer(list(self.model.parameters())) if is_exchanged else None
+        is_reduced = self._topology.world_size > 1 and not is_sharded(self.model)
+        self._reducer = GradientReducer(list(self.model.parameters())) if is_reduced else None
         self._pool = torch.cuda.graph_pool_handle()
         self._prefetcher: Prefetcher[Tensor | list[MicroBatch]] = Prefetcher(self._make)
 
@@ -76,15 +76,15 @@ class CudaGraphTrainStep:
         self._eager.prime(step)
 
     def prefetch(self, sampler: Sampler) -> None:
-        """Make batches of the sampler's steps ahead of time, until closed."""
+        """Prefetch the batches of the sampler's steps until closed."""
         self._prefetcher.start(sampler, self._topology.device)
 
     def run(self, step_batch: StepBatch, learning_rate: float, stop_vote: float = 0.0) -> StepOutput:
         """Start one step; every rank must call this.
 
         Raises:
-            DoesNotFitError: on every rank, when one has no memory for the step; weights are as they were.
-            NoMemoryHereError: on that rank only, in the middle of an exchange.
+            DoesNotFitError: on every rank, when one has no memory for the step; weights are unchanged.
+            NoMemoryHereError: on that rank only, in the middle of a collective.
         """
         began = time.perf_counter()
         content = self._prefetcher.take(step_batch)
@@ -98,13 +98,13 @@ class CudaGraphTrainStep:
         captured = self._captured[num_tokens]
         captured.inputs.load(content, stop_vote)
         self._learning_rate.fill_(learning_rate)
-        # A replay draws from the generator's state of now, as an eager step does.
+        # A replay reads the current state of the generator, as an eager step does.
         seed_step(self._eager.seed, step_batch.step, self._topology.rank)
         captured.graph.replay()
         return StepOutput(captured.scalars, fed_ids(content, size), data_time_s, is_warmup=is_new)
 
     def _make(self, step_batch: StepBatch) -> Tensor | list[MicroBatch]:
-        """Return what a step reads: of a fixed size, or micro-batches where it has no graph."""
+        """Return the inputs of a step: static ones, or micro-batches if the step is not captured."""
         if len(step_batch.micro_batches) > 1 or step_batch.num_features < self._global_batch_size:
             return self._eager.batches(step_batch)
         return fill(self._eager.features, step_batch.micro_batches[0], self._size(step_batch), step_batch.num_features)
@@ -113,14 +113,14 @@ class CudaGraphTrainStep:
         return StaticShape.of(self.num_tokens(step_batch), self._micro_batch_size, self._max_length)
 
     def num_tokens(self, step_batch: StepBatch) -> int:
-        """Return to how many tokens a step is filled up: all ranks replay the size of the largest share.
+        """Return the number of tokens that a step is filled up to: all ranks replay the size of the largest share.
 
-        Their graphs hold the same exchange of gradients.
+        Their graphs contain the same collectives.
         """
         return -(-step_batch.max_share_tokens // self._quantum) * self._quantum
 
     def close(self) -> None:
-        """Free the graphs, before the process group goes: it waits for graphs that hold its communicator."""
+        """Free the graphs before the process group is destroyed, which waits for graphs that use its communicator."""
         self._prefetcher.close()
         self._free()
 
@@ -131,48 +131,48 @@ class CudaGraphTrainStep:
         self._captured.clear()
 
     def _capture(self, size: StaticShape, content: Tensor, largest: MicroBatchShape) -> _Captured:
-        """Return the graph of a step of the size; weights and state of the optimizer stay as they are.
+        """Return the graph of a step of this size; weights and optimizer state do not change.
 
         Args:
             size: of the graph.
-            content: that is computed on the way.
-            largest: share of any rank, without what fills it up: what is told and halved where it does not fit.
+            content: inputs for the passes before the capture.
+            largest: share of any rank, without stand-ins, which is reported and halved if it does not fit.
 
         Raises:
-            DoesNotFitError: on every rank, when one has no memory for it; then no graph is left.
-            NoMemoryHereError: on that rank only, in the middle of an exchange.
+            DoesNotFitError: on every rank, when one has no memory for it; then all graphs are freed.
+            NoMemoryHereError: on that rank only, in the middle of a collective.
         """
         inputs = StaticInputs(size, self._topology.device)
         inputs.load(content, stop_vote=0.0)
         guard = self._eager.guard
         try:
-            # Sharded weights are gathered in every pass: there is none without exchange.
+            # Sharded weights are gathered in every pass: none is without collectives.
             if not is_sharded(self.model):
-                guard.attempt(lambda: self._pass(inputs, is_exchanged=False), largest)
+                guard.run(lambda: self._pass(inputs, is_reduced=False), largest)
             for _ in range(PASSES if self._captured else FIRST_PASSES):
-                guard.attempt_exchanging(lambda: self._pass(inputs, is_exchanged=True), largest)
-            # Whoever fails in the middle leaves FSDP in the middle of a pass: nothing to go on from.
-            attempt = guard.attempt_exchanging if is_sharded(self.model) else guard.attempt
-            return attempt(lambda: self._record(inputs), largest)
+                guard.run_reducing(lambda: self._pass(inputs, is_reduced=True), largest)
+            # A failure leaves FSDP in the middle of a pass, from which it cannot continue.
+            run = guard.run_reducing if is_sharded(self.model) else guard.run
+            return run(lambda: self._record(inputs), largest)
         except DoesNotFitError:
             self.optimizer.zero_grad()
             self._free()
             raise
 
-    def _pass(self, inputs: StaticInputs, *, is_exchanged: bool) -> None:
+    def _pass(self, inputs: StaticInputs, *, is_reduced: bool) -> None:
         """Compute the gradients of a step."""
         self.optimizer.zero_grad()
         micro_batch, num_features, _ = inputs.views()
-        self._backward(micro_batch, num_features, is_exchanged=is_exchanged)
+        self._backward(micro_batch, num_features, is_reduced=is_reduced)
 
-    def _backward(self, batch: MicroBatch, num_features: Tensor, *, is_exchanged: bool) -> Tensor:
-        """Leave the gradients of a step and return this rank's share of the loss."""
+    def _backward(self, batch: MicroBatch, num_features: Tensor, *, is_reduced: bool) -> Tensor:
+        """Compute the gradients of a step and return this rank's share of the loss."""
         set_gradient_sync(self.model, is_synced=False)
-        with self._reducer.during_backward() if self._reducer and is_exchanged else nullcontext():
+        with self._reducer.during_backward() if self._reducer and is_reduced else nullcontext():
             return self._eager.backward(batch, num_features)
 
     def _record(self, inputs: StaticInputs) -> _Captured:
-        """Return the graph of a step; gradients are there."""
+        """Return the graph of a step; gradients must exist."""
         self.updater.make_state()
         self.optimizer.zero_grad()
         kernel = AdamWKernel(self.optimizer) if self._has_adamw_kernel else None
@@ -180,13 +180,13 @@ class CudaGraphTrainStep:
             kernel.warm_up()
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream(self._topology.device)
-        # Other threads (NCCL's watchdog, the profiler, the one that makes batches) may call CUDA meanwhile.
+        # Other threads (NCCL's watchdog, the profiler, the prefetcher) may call CUDA during the capture.
         with (
             _capturable(self.updater, self.optimizer, kernel),
             torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
         ):
             micro_batch, num_features, stop_vote = inputs.views()
-            loss = self._backward(micro_batch, num_features, is_exchanged=True)
+            loss = self._backward(micro_batch, num_features, is_reduced=True)
             scalars = self._eager.update(loss, stop_vote, self._learning_rate)
         if kernel is not None:
             kernel.bind_addresses()
@@ -195,7 +195,7 @@ class CudaGraphTrainStep:
 
 @contextmanager
 def _capturable(updater: Updater, optimizer: AdamW, kernel: AdamWKernel | None) -> Iterator[None]:
-    """Let the update be captured; a checkpoint has the same form with and without capture."""
+    """Make the optimizer capturable inside the block only: checkpoints look the same with and without capture."""
     rates = [group["lr"] for group in optimizer.param_groups]
     updater.kernel = kernel
     for group in optimizer.param_groups:

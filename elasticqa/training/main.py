@@ -45,7 +45,7 @@ def train(worker: Worker) -> int:
             setup = setup_facts(trainer, loaded, attempt, resumed_from)
             timer.end("build")
             trainer.recorder.write("setup", setup | {"phases": timer.take()})
-            trainer.recorder.say(opening(attempt.config, topology, setup, attempt))
+            trainer.recorder.print_line(opening(attempt.config, topology, setup, attempt))
             worker.early_exit.cancel()
             with worker.health_check.main_thread.active():
                 trainer.train()
@@ -58,10 +58,10 @@ def train(worker: Worker) -> int:
         after = {"first_pass": trainer.first_pass_time_s, **timer.take()}
         totals = trainer.progress.totals() | memory_peaks(topology.device)
         end = write_end(attempt, *_status(trainer, attempt), **totals, phases=after)
-        trainer.recorder.totals(end)
+        trainer.recorder.log_totals(end)
     if topology.is_main:
         problem = ingest(INGEST_TIMEOUT_S if trainer.stopped_by is None else STOPPED_INGEST_TIMEOUT_S)
-        trainer.recorder.say(closing(attempt, end, trainer.recorder.evaluations, problem))
+        trainer.recorder.print_line(closing(attempt, end, trainer.recorder.evaluations, problem))
     return 0 if trainer.stopped_by is None else ExitCode.STOPPED
 
 

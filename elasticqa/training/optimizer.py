@@ -40,8 +40,9 @@ def learning_rate_at(step: int, num_steps: int, config: TrainConfig) -> float:
 class Updater:
     """Clip, unscale and update without reading a value from the device.
 
-    A step whose global gradient norm or loss is not finite changes nothing: fused AdamW reads the flag on the device. With fp16 the loss is scaled up and the scale follows overflows (Micikevicius et al. 2018,
-    arXiv:1710.03740, section 3.2); for other precisions the scale is 1 and stays.
+    A step whose global gradient norm or loss is not finite changes nothing: fused AdamW reads the flag on the device.
+    With fp16 the loss is scaled up and the scale follows overflows (Micikevicius et al. 2018, arXiv:1710.03740, section
+    3.2); with other precisions the scale stays 1.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Updater:
     def _step(self, learning_rate: float | Tensor, divisor: Tensor, found_inf: Tensor) -> None:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        # Fused AdamW divides gradients by the one and skips on the other as it reads them: neither takes a pass of its own.
+        # Fused AdamW divides gradients by the one and skips on the other as it reads them: no extra pass.
         self._optimizer.grad_scale = divisor  # type: ignore[attr-defined]
         self._optimizer.found_inf = found_inf  # type: ignore[attr-defined]
         self._optimizer.step()
@@ -118,7 +119,7 @@ def _total(norm: Tensor) -> Tensor:
 
 
 def _like(gradients: list[Tensor], value: Tensor) -> Tensor:
-    """Return the scalar in the form the gradients have: an operator takes either tensors or distributed ones."""
+    """Return the scalar as a DTensor if the gradients are DTensors: operators do not take a mix."""
     first = gradients[0]
     if isinstance(first, DTensor):
         return DTensor.from_local(value, first.device_mesh, [Replicate()] * first.device_mesh.ndim)

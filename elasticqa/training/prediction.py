@@ -1,4 +1,4 @@
-"""Answers of a trained model, in this process: the packed path and the search for spans that evaluation uses."""
+"""Answers of a trained model, in this process, with the forward pass and span search of the evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _LENGTHS = ("max_length", "doc_stride", "max_answer_length")
 
 @dataclass(frozen=True, kw_only=True)
 class Predictor:
-    """A trained model on its device, with the lengths in tokens that it answers with."""
+    """A trained model on its device, with its window and answer lengths in tokens."""
 
     model: nn.Module
     tokenizer: PreTrainedTokenizerBase
@@ -35,15 +35,15 @@ class Predictor:
 
     @classmethod
     def load(cls, directory: Path, *, max_length: int | None = None, doc_stride: int | None = None) -> "Predictor":
-        """Return the model of a directory that ``save_pretrained`` wrote.
+        """Load the model of a directory that ``save_pretrained`` wrote.
 
         Args:
-            directory: of the model; where it lies in a run, lengths that are not given are those of the run.
+            directory: of the model; in a run directory, lengths that are not given are those of the run.
             max_length: tokens of a window.
             doc_stride: tokens by which two windows overlap.
 
         Raises:
-            ConfigError: there is no model that was trained to answer questions, or the lengths do not fit it.
+            ConfigError: there is no model trained for question answering, or the lengths do not fit it.
         """
         resolve_model(str(directory))
         tokenizer = load_tokenizer(str(directory))
@@ -60,10 +60,10 @@ class Predictor:
         )
 
     def __call__(self, examples: Sequence[Example]) -> list[Prediction]:
-        """Return one answer an example, in their order; there must be at least one.
+        """Return one answer per example, in order; there must be at least one example.
 
         Raises:
-            ConfigError: a question leaves a window no room to move.
+            ConfigError: a question leaves no room for the context in a window.
         """
         features = build_features(examples, self.tokenizer, self.windowing)
         spans = spans_of_share(self.model, features, self.topology, self.precision, self.max_answer_length)
@@ -90,7 +90,7 @@ def _config(directory: Path, max_length: int | None, doc_stride: int | None) -> 
 
 
 def _model_config(directory: Path) -> PretrainedConfig:
-    """Return the configuration of a model with a trained head: transformers would draw a missing one at random."""
+    """Return the configuration of a model with a trained head: transformers would initialize a missing one randomly."""
     try:
         model_config: PretrainedConfig = AutoConfig.from_pretrained(directory)
     except (OSError, KeyError, ValueError) as error:

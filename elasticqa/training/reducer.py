@@ -1,4 +1,4 @@
-"""The exchange of gradients of a captured step: they are averaged where they lie, while the backward pass goes on."""
+"""Reducer of a captured step: averages gradients over the ranks, in place, while the backward pass continues."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,21 +9,21 @@ from torch import Tensor, nn
 from elasticqa.distributed.torch_internals import all_reduce_mean
 
 BUCKET_BYTES = 100 * 2**20
-"""Large ones keep NCCL's blocks off the matrix products for most of the pass (benchmarks/README.md)."""
+"""With large buckets, NCCL's thread blocks compete less with the matrix products (benchmarks/README.md)."""
 
 
 class GradientReducer:
     """Averages the gradients of replicated parameters over the ranks, in buckets, as they become ready.
 
-    DDP copies each gradient into a bucket, a launch each, and divides it on the way; NCCL needs neither.
+    DDP launches a copy of each gradient into a bucket, and divides it; coalesced NCCL calls need neither.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], bucket_bytes: int = BUCKET_BYTES) -> None:
-        """Put the parameters into buckets, the last first, as a backward pass reaches them.
+        """Assign the parameters to buckets in the order that a backward pass reaches them, the last first.
 
         Args:
             parameters: in the order of the model; every rank has the same.
-            bucket_bytes: size that ends a bucket.
+            bucket_bytes: size at which a bucket is complete.
         """
         self._buckets: list[list[nn.Parameter]] = [[]]
         self._bucket_of: dict[nn.Parameter, int] = {}
@@ -41,9 +41,9 @@ class GradientReducer:
 
     @contextmanager
     def during_backward(self) -> Iterator[None]:
-        """Exchange the gradients of the pass in the block; every rank must enter.
+        """Reduce the gradients of the backward pass in the block; every rank must enter.
 
-        On the way out the stream waits for what is under way. A bucket of which a gradient never came is sent last.
+        On exit the stream waits for pending collectives. A bucket with a missing gradient is reduced last.
         """
         self._missing = [len(bucket) for bucket in self._buckets]
         try:
@@ -52,7 +52,7 @@ class GradientReducer:
                 if missing:
                     self._send(number)
         finally:
-            # After an error too: a capture cannot end while NCCL's stream is apart from its own.
+            # After an error too: a capture cannot end before NCCL's stream has joined its own.
             for work in self._works:
                 work.wait()
             self._missing = []

@@ -21,12 +21,12 @@ def restore(trainer: Trainer, attempt: Attempt) -> str | None:
     path, manifest = found
     checkpointer.restore(path, manifest)
     name = f"{path.parent.name}/{path.name}"
-    recorder.event("resume", f"resumed from {name}", step=manifest.step)
+    recorder.log_event("resume", f"resumed from {name}", step=manifest.step)
     if attempt.checkpoint is not None:
         newer = checkpointer.set_newer_aside(manifest.step)
         if newer:
             message = f"newer than {path.name}, so moved to {path.parent.name}/{SET_ASIDE}: {', '.join(newer)}"
-            recorder.event("checkpoints_set_aside", message, names=newer)
+            recorder.log_event("checkpoints_set_aside", message, names=newer)
     return name
 
 
@@ -35,9 +35,9 @@ def _record_changes(trainer: Trainer, attempt: Attempt) -> None:
     changes = changed_since(attempt.directory, attempt.number, attempt.config)
     if changes:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changes.items())
-        recorder.event("config_changed", f"changed since the attempt before: {listed}", changes=changes)
+        recorder.log_event("config_changed", f"changed since the attempt before: {listed}", changes=changes)
     oom = attempt.earlier_oom
     if oom is not None and oom.attempt == attempt.number - 1:
         size = attempt.micro_batch_size
         message = f"{oom.what} in the attempt before; continuing with micro-batches of at most {size}"
-        recorder.event("micro_batch_halved", message, step=None, micro_batch_size=size)
+        recorder.log_event("micro_batch_halved", message, step=None, micro_batch_size=size)

@@ -1,4 +1,4 @@
-"""Which run a start belongs to: a new one, or an unfinished one that goes on."""
+"""Which run a start belongs to: a new one, or an unfinished one that it resumes."""
 
 import logging
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ _CONTENTS = {"dataset": "training data", "model": "model"}
 
 @dataclass(frozen=True)
 class RunChoice:
-    """The directory of the run that this start works for, and whether it has been worked for before."""
+    """The run that this start trains: a new one or one to resume."""
 
     directory: Path
     is_new: bool
     checkpoint: Path | None = None
-    """To go on from; None for the newest whole one."""
+    """The checkpoint to resume from; None for the newest whole one."""
 
     @property
     def run_id(self) -> str:
@@ -50,20 +50,21 @@ def choose_run(
     environ: Mapping[str, str] = ENVIRONMENT,
     digests: Mapping[str, str] = MappingProxyType({}),
 ) -> RunChoice:
-    """Return the run to work for.
+    """Return the run to train.
 
     In this order: the run, or the checkpoint of a run, that ``resume`` names; the run of ``ELASTICQA_RUN_ID`` if it has
-    begun (a requeue or a restart); with ``auto``, the newest unfinished run of the same config, data and model that
-    nobody works for; else a new run.
+    started (a requeue or a restart); with ``auto``, the newest unfinished run of the same config, data and model that
+    no other process trains; else a new run.
 
     Args:
         config: as asked for.
-        runs_dir: one directory a run.
-        environ: for the variable.
-        digests: of the content of `dataset` and `model`; what is absent is not compared.
+        runs_dir: holds one directory per run.
+        environ: with the variable.
+        digests: of the content of `dataset` and `model`; missing ones are not compared.
 
     Raises:
-        ConfigError: what is named does not exist, is finished, or learns something else; or the variable is no run id.
+        ConfigError: the named run does not exist, is finished, or has another config, data or model; or the variable is
+            no run id.
     """
     run_id = environ.get(RUN_ID_VARIABLE) or new_run_id()
     if not RUN_ID_PATTERN.fullmatch(run_id):
@@ -105,13 +106,13 @@ def _named_run(config: TrainConfig, runs_dir: Path, digests: Mapping[str, str]) 
         return RunChoice(directory, is_new=False, checkpoint=checkpoint)
     if is_finished(directory):
         raise ConfigError(
-            f"run {directory.name} is finished: there is no step left to train; --resume none begins a new run"
+            f"run {directory.name} is finished: there is no step left to train; --resume none starts a new run"
         )
     return RunChoice(directory, is_new=False)
 
 
 def _of_id(text: str, runs_dir: Path) -> list[Path]:
-    """Return where a run, or a checkpoint of it, lies whose id the text begins with, or the only id to begin so."""
+    """Return the path of the run, or of its checkpoint, that an id or the unique beginning of one names."""
     run, _, rest = text.partition("/")
     try:
         return [runs_dir / find_run(run, runs_dir) / rest]
@@ -120,9 +121,9 @@ def _of_id(text: str, runs_dir: Path) -> list[Path]:
 
 
 def _has_gone_back(directory: Path, resume: str) -> bool:
-    """Whether the newest attempts were asked for the same checkpoint and one went on from it: this one is a restart.
+    """Whether an attempt has resumed from this checkpoint already, by the same request: then this is a restart.
 
-    What these attempts have learned since must not be thrown away by a restart or a requeue of the same command.
+    A restart or requeue of the same command must not discard the steps trained since.
     """
     for path in reversed(main_journals(directory)):
         line = read_attempt_line(path)
@@ -131,8 +132,8 @@ def _has_gone_back(directory: Path, resume: str) -> bool:
             return False
         if read_setup_line(path) is not None:
             logger.warning(
-                "run %s has gone back to %s already and goes on from its newest checkpoint; to go back once more, move "
-                "the newer ones away",
+                "run %s has resumed from %s before, so it resumes from its newest checkpoint; to go back again, "
+                "move the newer ones away",
                 directory.name,
                 resume,
             )
@@ -146,7 +147,7 @@ def _refuse_differences(config: TrainConfig, directory: Path, digests: Mapping[s
     if differences:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in differences.items())
         raise ConfigError(
-            f"run {directory.name} cannot go on with another config: {listed}; give it the old values, or --resume "
+            f"run {directory.name} cannot be resumed with another config: {listed}; use the old values, or --resume "
             f"none for a new run (only {', '.join(sorted(may_change))} may change)"
         )
 
@@ -155,7 +156,7 @@ def _is_unfinished(config: TrainConfig, directory: Path, digests: Mapping[str, s
     line = first_attempt_line(directory)
     if line is None or line.get("provenance") != "measured":
         return False
-    # By its newest attempt, which may compute in another way than the first.
+    # Compare with the newest attempt: it may have used another strategy than the first.
     if _differences(config, directory, newest_attempt_line(directory), digests, CHANGEABLE_FIELDS) or is_finished(
         directory
     ):
@@ -164,12 +165,12 @@ def _is_unfinished(config: TrainConfig, directory: Path, digests: Mapping[str, s
         with hold(directory) as is_mine:
             if not is_mine:
                 logger.warning(
-                    "run %s of the same config is being worked for by another process, so this is not it; to go on "
-                    "with that one, end its processes (pgrep -f elasticqa) and start again",
+                    "run %s of the same config is being trained by another process, so this start does not resume it; "
+                    "to resume it, end its processes (pgrep -f elasticqa) and start again",
                     directory.name,
                 )
             return is_mine
-    except OSError:  # somebody else's directory, which cannot be written
+    except OSError:  # a directory that this user cannot write
         return False
 
 
@@ -181,7 +182,7 @@ def _differences(
     may_change: frozenset[str],
 ) -> dict[str, tuple[Any, Any]]:
     recorded = (line or {}).get("config")
-    found = fixed_by(first_attempt_line(directory), config).differences(
+    found = with_recorded_batch(first_attempt_line(directory), config).differences(
         recorded if isinstance(recorded, dict) else {}, may_change
     )
     if found:
@@ -195,9 +196,9 @@ def _differences(
 
 
 def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[str, tuple[Any, Any]]:
-    """Return what may change on resume and did, as (old, new), since the newest attempt before that was set up.
+    """Return the changeable fields that differ, as (old, new), from the last earlier attempt that was set up.
 
-    One that ended before has told no change, and has trained nothing.
+    An attempt that ended before its setup has recorded no change and trained nothing.
     """
     paths = [path for path in reversed(main_journals(directory)) if path < journal_path(directory, attempt)]
     recorded = next((read_attempt_line(path) or {} for path in paths if read_setup_line(path)), {}).get("config")
@@ -211,13 +212,13 @@ def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[st
     }
 
 
-def fixed_by(line: dict[str, Any] | None, config: TrainConfig) -> TrainConfig:
+def with_recorded_batch(line: dict[str, Any] | None, config: TrainConfig) -> TrainConfig:
     """Return the config with the global batch of a run, given the `attempt` line of its first attempt."""
     recorded, world_size = (line or {}).get("config"), (line or {}).get("world_size")
     if not isinstance(world_size, int) or world_size < 1:
         world_size = 1
     size, micro = map((recorded if isinstance(recorded, dict) else {}).get, ("global_batch_size", "micro_batch_size"))
     if isinstance(micro, int) and size == micro * world_size and size > 0:
-        # As the first start found it, whatever the micro-batch is now.
+        # As in the first attempt, even if the micro-batch has changed.
         return replace(config, global_batch_size=config.global_batch_size or size)
     return config.with_global_batch_size(world_size)

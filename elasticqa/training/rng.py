@@ -5,7 +5,7 @@ import torch
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:
-    """Seed dropout on every device for one step of one rank, so that a resumed run draws what it would have drawn."""
+    """Seed dropout on every device for one step of one rank, so that a resumed run draws the same numbers."""
     state = np.random.SeedSequence([seed, step, rank]).generate_state(1, dtype=np.uint64)
     # torch.manual_seed takes a signed 64-bit integer.
     torch.manual_seed(int(state[0] >> np.uint64(1)))

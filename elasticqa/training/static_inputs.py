@@ -1,4 +1,4 @@
-"""Batches at fixed addresses and of few fixed sizes, as a captured step reads them."""
+"""Inputs of a CUDA graph: batches at fixed addresses, filled up to one of a few fixed sizes."""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> 
 
 @dataclass(frozen=True)
 class StaticShape:
-    """A fixed size: T tokens, and R rows for features and the stand-ins that fill up."""
+    """A fixed size: T tokens, and R rows for features and stand-ins."""
 
     num_tokens: int
     num_rows: int
@@ -43,32 +43,31 @@ class StaticShape:
 
     @classmethod
     def of(cls, num_tokens: int, num_features: int, max_length: int) -> "StaticShape":
-        """Return the size that holds a share and what fills it up.
+        """Return the size that holds a share and the stand-ins that fill it up.
 
         Args:
             num_tokens: T.
-            num_features: most features of a share.
+            num_features: most features in a share.
             max_length: tokens of the longest feature, and of a stand-in.
         """
         return cls(num_tokens, num_features + -(-num_tokens // max_length), max_length)
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Lengths of the parts of a buffer, in the order of `StaticInputs`'s views."""
+        """Lengths of the parts of the buffer, in the order that `StaticInputs.views` reads them."""
         rows = self.num_rows
         return (*[self.num_tokens] * 3, rows + 1, *[rows] * 4, 2)
 
 
 def fill(features: Features, indices: Indices, size: StaticShape, num_features: int) -> Tensor:
-    """Return the int32 content of a buffer: the features, then stand-ins of weight 0 up to the size.
+    """Return the int32 content of the buffer: the features, then stand-ins of weight 0 up to the size.
 
-    In page-locked memory where there is a GPU, which torch's allocator keeps for the next ones; the vote to stop, its
-    last element, is 0.
+    It is in pinned memory if there is a GPU, which torch's allocator reuses. The vote to stop, its last element, is 0.
 
     Args:
         features: all of them.
         indices: those of this rank's share.
-        size: with room for them.
+        size: that they fit into.
         num_features: of the global batch.
     """
     begins = features.offsets[indices]
@@ -94,13 +93,13 @@ def fill(features: Features, indices: Indices, size: StaticShape, num_features: 
 
 
 def fed_ids(content: Tensor, size: StaticShape) -> list[int]:
-    """Return the ids of the features in a buffer's content, as its tensors have them."""
+    """Return the ids of the features in the content of a buffer."""
     *_, ids, _ = content.split(size.parts)
     return [index for index in ids.tolist() if index >= 0]
 
 
 def _row_lengths(lengths: NDArray[np.int64], size: StaticShape) -> NDArray[np.int64]:
-    """Return the tokens of every row: features, stand-ins as long as a feature may be, and empty rows."""
+    """Return the number of tokens in each row: features, stand-ins of at most ``max_length``, and empty rows."""
     left = size.num_tokens - int(lengths.sum())
     num_whole, rest = divmod(left, size.max_length)
     rows = np.zeros(size.num_rows, dtype=np.int64)
@@ -112,14 +111,14 @@ def _row_lengths(lengths: NDArray[np.int64], size: StaticShape) -> NDArray[np.in
 
 
 class StaticInputs:
-    """A buffer on the device and the batch that its content makes."""
+    """A buffer on the device, and the batch that is computed from it."""
 
     def __init__(self, size: StaticShape, device: torch.device) -> None:
         self._size = size
         self._buffer = torch.zeros(sum(size.parts), dtype=torch.int32, device=device)
 
     def load(self, content: Tensor, stop_vote: float) -> None:
-        """Start the copy of what `fill` made and of this rank's vote to stop; the host does not wait."""
+        """Start to copy the content that `fill` returned, with this rank's vote to stop; the host does not wait."""
         content[-1] = stop_vote
         self._buffer.copy_(content, non_blocking=True)
 
@@ -129,7 +128,7 @@ class StaticInputs:
         inputs, positions, types, cu_lengths, starts, ends, weights, ids, scalars = parts
         begins, lengths = cu_lengths[:-1, None], cu_lengths.diff()[:, None]
         places = torch.arange(self._size.max_length, device=self._buffer.device)
-        # An empty row keeps one place, so that its loss of weight 0 is finite.
+        # An empty row keeps one token, so that its loss (weight 0) is finite.
         mask = places < lengths.clamp(min=1)
         pad_index = (begins + places) % self._size.num_tokens
         batch = MicroBatch(

@@ -119,7 +119,7 @@ class MetricsQueue:
             self._is_slowed = False
             self._progress.train_time_s += step_time_s
             self._progress.last_losses.append(loss)
-            self._recorder.step(metrics)
+            self._recorder.log_step(metrics)
             votes += stop_votes
             is_overflow = self._is_scaled and scale >= 1 and math.isfinite(loss)
             if not math.isfinite(loss) or not (math.isfinite(norm) or is_overflow):

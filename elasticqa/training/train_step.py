@@ -1,4 +1,4 @@
-"""The computation of one optimizer step on this rank: forward, backward, clip, update."""
+"""One optimizer step on this rank: forward, backward, reduce, clip, update."""
 
 import time
 from collections.abc import Callable
@@ -27,14 +27,14 @@ from elasticqa.training.rng import seed_step
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step gave.
+    """Result of a step that has been started.
 
     Attributes:
         scalars: (4,) on the device: loss of the global batch, votes of all ranks to stop, gradient norm before
             clipping, loss scale. Reading it waits for the device.
-        fed_ids: the features that this rank fed, as its tensors had them.
-        data_time_s: time for which this rank waited for its batches.
-        is_warmup: the step also compiled or captured, so its time says nothing of the others.
+        fed_ids: ids of the features that this rank fed, read back from its tensors.
+        data_time_s: seconds that this rank waited for its batches.
+        is_warmup: the step also compiled or captured, so its time is not comparable.
     """
 
     scalars: Tensor
@@ -44,23 +44,23 @@ class StepOutput:
 
 
 class TrainStep(Protocol):
-    """Whatever runs the steps of a trainer."""
+    """Runs the steps of a trainer: eagerly, or as CUDA graphs."""
 
     @property
     def model(self) -> nn.Module:
-        """As wrapped."""
+        """The parallelized model."""
 
     @property
     def optimizer(self) -> AdamW:
-        """Of that model."""
+        """The optimizer of that model."""
 
     @property
     def updater(self) -> Updater:
-        """Of that optimizer."""
+        """Clips, scales and applies updates."""
 
     @property
     def precision(self) -> Precision:
-        """In use: never ``auto``."""
+        """The precision in use: never ``auto``."""
 
     def prime(self, step: int) -> None:
         """Prepare for the first step, numbered from 0; every rank must call this."""
@@ -69,15 +69,15 @@ class TrainStep(Protocol):
         """Start one step; every rank must call this.
 
         Raises:
-            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
-            NoMemoryHereError: on that rank only, in the middle of an exchange.
+            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
+            NoMemoryHereError: on that rank only, in the middle of a collective.
         """
 
     def prefetch(self, sampler: Sampler) -> None:
-        """Make batches of the sampler's steps ahead of time, until closed."""
+        """Prefetch the batches of the sampler's steps until closed."""
 
     def close(self) -> None:
-        """Let go of threads and of what is captured; before the process group goes."""
+        """End threads and free CUDA graphs; call it before the process group is destroyed."""
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
@@ -99,28 +99,28 @@ class EagerTrainStep:
     precision: Precision
     seed: int
     losses: Callable[[Tensor, MicroBatch], Tensor] = feature_losses
-    """Loss of each feature from the logits, compiled or not."""
+    """Computes the loss of each feature from the logits; may be compiled."""
     guard: MemoryGuard = field(init=False)
     _prefetcher: Prefetcher[list[MicroBatch]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with nothing known to fit, and nothing made ahead."""
+        """Start with no shape known to fit, and nothing prefetched."""
         self.guard = MemoryGuard(self.topology)
         self._prefetcher = Prefetcher(self.batches)
 
     def prefetch(self, sampler: Sampler) -> None:
-        """Make batches of the sampler's steps ahead of time, until closed."""
+        """Prefetch the batches of the sampler's steps until closed."""
         self._prefetcher.start(sampler, self.topology.device)
 
     def close(self) -> None:
-        """End the thread that makes batches."""
+        """End the prefetching thread."""
         self._prefetcher.close()
 
     def prime(self, step: int) -> None:
         """Run one pass of weight 0 before the first step; every rank must call this.
 
-        DDP lays its buckets out anew after its first backward pass, which changes the order of sums; with this pass
-        a resumed run has the layout that the uninterrupted one had.
+        DDP rebuilds its buckets after its first backward pass, which changes the order of sums; with this pass a
+        resumed run has the same buckets as the uninterrupted one.
         """
         self.model.train()
         seed_step(self.seed, step, self.topology.rank)
@@ -141,8 +141,8 @@ class EagerTrainStep:
             stop_vote: of this rank, 1.0 to stop.
 
         Raises:
-            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are as they were.
-            NoMemoryHereError: on that rank only, in the middle of an exchange.
+            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
+            NoMemoryHereError: on that rank only, in the middle of a collective.
         """
         began = time.perf_counter()
         batches = self._prefetcher.take(step_batch)
@@ -157,38 +157,36 @@ class EagerTrainStep:
         stop_vote: float,
         data_time_s: float,
     ) -> StepOutput:
-        """Do what ``run`` does with batches that are there."""
+        """Run a step whose batches are ready."""
         seed_step(self.seed, step_batch.step, self.topology.rank)
         loss = self._accumulate(step_batch, batches)
         scalars = self.update(loss, torch.full_like(loss, stop_vote), learning_rate)
         return StepOutput(scalars, [index for batch in batches for index in batch.fed_ids()], data_time_s)
 
     def _accumulate(self, step_batch: StepBatch, batches: list[MicroBatch]) -> Tensor:
-        """Return this rank's share of the loss; the gradients are there, and exchanged."""
+        """Accumulate and reduce the gradients, and return this rank's share of the loss."""
         is_replicated = self.topology.is_distributed and not is_sharded(self.model)
         if is_sharded(self.model) or (is_replicated and self.guard.knows(step_batch.largest)):
-            work = partial(self._backward_all, step_batch, batches, is_exchanged=True)
-            return self.guard.attempt_exchanging(work, step_batch.largest)
+            work = partial(self._backward_all, step_batch, batches, is_reduced=True)
+            return self.guard.run_reducing(work, step_batch.largest)
         try:
-            loss = self.guard.attempt(
-                lambda: self._backward_all(step_batch, batches, is_exchanged=False), step_batch.largest
-            )
+            loss = self.guard.run(lambda: self._backward_all(step_batch, batches, is_reduced=False), step_batch.largest)
         except DoesNotFitError:
             self.optimizer.zero_grad()
             raise
         if is_replicated:
-            self._exchange(step_batch)
+            self._reduce(step_batch)
         return loss
 
-    def _backward_all(self, step_batch: StepBatch, batches: list[MicroBatch], *, is_exchanged: bool) -> Tensor:
+    def _backward_all(self, step_batch: StepBatch, batches: list[MicroBatch], *, is_reduced: bool) -> Tensor:
         loss = torch.zeros((), device=self.topology.device)
         for number, batch in enumerate(batches, start=1):
-            set_gradient_sync(self.model, is_exchanged and number == len(batches))
+            set_gradient_sync(self.model, is_reduced and number == len(batches))
             loss += self.backward(batch.to(self.topology.device), step_batch.num_features)
         return loss
 
-    def _exchange(self, step_batch: StepBatch) -> None:
-        """Exchange the gradients that are there, with a pass that adds nothing."""
+    def _reduce(self, step_batch: StepBatch) -> None:
+        """Reduce the accumulated gradients, with a pass that adds nothing to them."""
         set_gradient_sync(self.model, is_synced=True)
         self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), step_batch.num_features)
 
@@ -202,9 +200,9 @@ class EagerTrainStep:
         return share.detach()
 
     def update(self, loss: Tensor, stop_vote: Tensor, learning_rate: float | Tensor) -> Tensor:
-        """Update the weights, drop the gradients, and return `StepOutput.scalars`; every rank must call this."""
+        """Update the weights, free the gradients, and return `StepOutput.scalars`; every rank must call this."""
         summed = torch.stack([loss, stop_vote])
-        self.topology.sum_in_place(summed)
+        self.topology.all_reduce_sum(summed)
         norm = self.updater.step(learning_rate, summed[0])
         self.optimizer.zero_grad()
         return torch.stack([*summed, norm, self.updater.scale])

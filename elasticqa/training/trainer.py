@@ -118,13 +118,13 @@ class Trainer:
 
     def _step(self) -> None:
         """Start one step; its results stay on the device until they are read."""
-        if self.recorder.is_gone or self.checkpointer.has_failed:
+        if self.recorder.is_run_removed or self.checkpointer.has_failed:
             # All ranks stop together; the save then raises the error.
             self.stop.request()
         learning_rate = learning_rate_at(self.progress.step, self.plan.num_steps, self.config)
         step_batch, output = self._run(learning_rate)
         self.progress.step += 1
-        self.recorder.fed(self.progress.step, output.fed_ids)
+        self.recorder.log_features(self.progress.step, output.fed_ids)
         self.metrics.push(step_batch, output, learning_rate, is_profiled=self.profiler.is_tracing)
 
     def _run(self, learning_rate: float) -> tuple[StepBatch, StepOutput]:
@@ -140,7 +140,7 @@ class Trainer:
                 self.metrics.mark_slow()
                 number = self.progress.step + 1
                 message = f"step {number}: {error.what}; continuing with micro-batches of at most {size}"
-                self.recorder.event("micro_batch_halved", message, step=number, micro_batch_size=size)
+                self.recorder.log_event("micro_batch_halved", message, step=number, micro_batch_size=size)
 
     def _prepare(self) -> None:
         """Do what needs the optimizer's state, and would slow later steps."""
@@ -159,7 +159,7 @@ class Trainer:
         try:
             self.profiler.start()
         except ProfileError as error:
-            self.recorder.event("profile_lost", str(error))
+            self.recorder.log_event("profile_lost", str(error))
             self.profiler = NoProfiler()
 
     def _profile(self) -> None:
@@ -167,7 +167,7 @@ class Trainer:
         try:
             profile = self.profiler.step()
         except ProfileError as error:
-            self.recorder.event("profile_lost", str(error))
+            self.recorder.log_event("profile_lost", str(error))
             return
         if profile is not None:
             # The metrics of the traced steps are read later, as on the ranks without a profiler: reading them here
@@ -191,7 +191,7 @@ class Trainer:
         model.train()
         free_gathered_weights(model)
         if evaluation is not None:
-            self.recorder.evaluation(evaluation)
+            self.recorder.log_evaluation(evaluation)
             progress.best_f1 = max(evaluation.f1, progress.best_f1 or 0.0)
             self.checkpointer.keep_best(progress.step, evaluation.f1)
             found = {"best_f1": progress.best_f1, "evaluated_step": progress.step}

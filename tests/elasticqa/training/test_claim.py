@@ -78,7 +78,7 @@ def test_only_the_first_attempt_of_a_start_by_the_scheduler_has_waited(
 def test_run_is_held_while_an_attempt_lives(runs: Path) -> None:
     with ExitStack() as stack:
         start_attempt(CONFIG, ALONE, stack, {}, 100)
-        with pytest.raises(ConfigError, match=r"run RUN is being worked for by another process.*--resume none"):
+        with pytest.raises(ConfigError, match=r"run RUN is being trained by another process.*--resume none"):
             attempt_of_a_process()
     with hold(runs / "RUN") as is_mine:
         assert is_mine
@@ -154,5 +154,5 @@ def test_run_held_by_another_is_refused_on_every_rank(tmp_path: Path) -> None:
     (tmp_path / "runs" / "RUN").mkdir(parents=True)
     with hold(tmp_path / "runs" / "RUN"):
         messages = run_on_ranks(2, begin_held, str(tmp_path))
-    assert all("is being worked for" in message for message in messages)
+    assert all("is being trained by another process" in message for message in messages)
     assert len(messages) == 2

@@ -113,6 +113,4 @@ def test_closing_of_a_stopped_run_names_no_model_and_says_how_to_go_on(attempt: 
 
 
 def test_closing_says_that_the_database_is_behind(attempt: Attempt) -> None:
-    assert "not brought up to date: no route; elasticqa ingest does it" in closing(
-        attempt, end("finished"), [], "no route"
-    )
+    assert "is not up to date: no route; run elasticqa ingest" in closing(attempt, end("finished"), [], "no route")

@@ -12,8 +12,8 @@ from elasticqa.data.sampler import MicroBatchShape, Sampler
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import DoesNotFitError, NoMemoryHereError
 from elasticqa.training.oom_recovery import MemoryGuard
-from tests.support.engines import BATCH, FEATURES, engine
 from tests.support.ranks import run_on_ranks
+from tests.support.train_steps import BATCH, FEATURES, new_train_step
 from tests.support.trainers import trainer
 from tests.support.training import fed, journal
 
@@ -28,7 +28,7 @@ def no_memory() -> int:
 def test_what_has_fitted_is_known_and_what_is_larger_is_not() -> None:
     guard = MemoryGuard(ALONE)
     assert not guard.knows(SMALL)
-    assert guard.attempt(lambda: 7, LARGE) == 7
+    assert guard.run(lambda: 7, LARGE) == 7
     assert guard.knows(SMALL)
     assert guard.knows(LARGE)
     assert not guard.knows(MicroBatchShape(1, 101, 101))
@@ -37,7 +37,7 @@ def test_what_has_fitted_is_known_and_what_is_larger_is_not() -> None:
 def test_what_has_no_memory_is_named_and_stays_unknown() -> None:
     guard = MemoryGuard(ALONE)
     with pytest.raises(DoesNotFitError, match=r"4 features, 100 tokens, does not fit .* of cpu; use --activation"):
-        guard.attempt(no_memory, LARGE)
+        guard.run(no_memory, LARGE)
     assert not guard.knows(SMALL)
 
 
@@ -46,7 +46,7 @@ def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
         raise RuntimeError("device-side assert")
 
     with pytest.raises(RuntimeError, match="device-side"):
-        MemoryGuard(ALONE).attempt(fail, LARGE)
+        MemoryGuard(ALONE).run(fail, LARGE)
 
 
 def test_lack_of_memory_is_known_behind_another_error_and_by_the_driver_s_words() -> None:
@@ -61,9 +61,9 @@ def test_lack_of_memory_is_known_behind_another_error_and_by_the_driver_s_words(
 
     for work in (fail_twice, fail_in_the_driver):
         with pytest.raises(DoesNotFitError):
-            MemoryGuard(ALONE).attempt(work, LARGE)
+            MemoryGuard(ALONE).run(work, LARGE)
         with pytest.raises(NoMemoryHereError):
-            MemoryGuard(ALONE).attempt_exchanging(work, LARGE)
+            MemoryGuard(ALONE).run_reducing(work, LARGE)
 
 
 def limit(model: nn.Module, tokens: int) -> None:
@@ -78,7 +78,7 @@ def limit(model: nn.Module, tokens: int) -> None:
 
 
 def test_step_that_does_not_fit_leaves_weights_and_no_gradients() -> None:
-    made = engine(ALONE, "ddp")
+    made = new_train_step(ALONE, "ddp")
     limit(made.model, int(FEATURES.lengths.max()))
     before = [parameter.detach().clone() for parameter in made.model.parameters()]
     plan = BatchPlan(len(FEATURES), BATCH, 3, 9)

@@ -9,9 +9,9 @@ from torch import nn
 from elasticqa.config.train_config import Parallel, TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.training.optimizer import INITIAL_LOSS_SCALE, Updater, build_optimizer, learning_rate_at
-from tests.support.engines import engine, losses
 from tests.support.models import tiny
 from tests.support.ranks import run_on_ranks
+from tests.support.train_steps import losses, new_train_step
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(learning_rate=0.1, weight_decay=0.5, max_grad_norm=1.0)
@@ -104,7 +104,7 @@ def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch
 
 def bad_step(topology: Topology, parallel: Parallel) -> tuple[list[float], list[float]]:
     """Return sums of weights before and after an update that one rank's gradient spoils."""
-    trained = engine(topology, parallel)
+    trained = new_train_step(topology, parallel)
     losses(trained, range(2))
     before = sums_of_weights(trained.model)
     for parameter in trained.model.parameters():
@@ -129,7 +129,7 @@ def test_gradient_of_one_rank_that_is_not_finite_skips_the_update_on_all() -> No
 
 def spoiled_loss(topology: Topology, parallel: Parallel) -> bool:
     """Return whether a step with the loss that one rank made infinite left the weights as they were."""
-    trained = engine(topology, parallel)
+    trained = new_train_step(topology, parallel)
     losses(trained, range(1))
     if topology.rank == 1:
         with torch.no_grad():

@@ -210,7 +210,7 @@ def test_question_too_long_for_a_window_is_refused_with_the_option(
 
 def test_output_is_checked_before_the_work(tiny_model: Path, questions: Path, tmp_path: Path, capsys: Any) -> None:
     output = tmp_path / "absent" / "answers.json"
-    assert "make" in refused(tmp_path, capsys, tiny_model, "--input", questions, "--output", output)
+    assert "create" in refused(tmp_path, capsys, tiny_model, "--input", questions, "--output", output)
     refused(tmp_path, capsys, tiny_model, "--input", questions, "--output", tmp_path)
 
 

@@ -158,7 +158,9 @@ def test_begun_run_of_the_proposed_id_goes_before_newer_ones(tmp_path: Path) -> 
 
 def test_begun_run_of_the_proposed_id_with_another_config_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path, "A")
-    with pytest.raises(ConfigError, match=r"run A cannot go on with another config: seed was 3, is 4; .*--resume none"):
+    with pytest.raises(
+        ConfigError, match=r"run A cannot be resumed with another config: seed was 3, is 4; .*--resume none"
+    ):
         chosen(tmp_path, run_id="A", seed=4)
 
 
@@ -247,6 +249,6 @@ def test_restart_of_a_start_from_a_named_checkpoint_keeps_what_was_learned_since
     make_run(tmp_path, "A", attempt=4, config=asked.to_dict())
     choice = choose_run(asked, tmp_path, {})
     assert (choice.run_id, choice.checkpoint) == ("A", None)
-    assert "goes on from its newest checkpoint" in caplog.text
+    assert "resumes from its newest checkpoint" in caplog.text
     make_run(tmp_path, "A", SETUP, attempt=5)
     assert choose_run(asked, tmp_path, {}).checkpoint == checkpoint

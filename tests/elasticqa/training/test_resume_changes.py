@@ -10,7 +10,7 @@ from elasticqa.config.environment import RUN_ID_VARIABLE
 from elasticqa.config.train_config import CHANGEABLE_FIELDS, CHANGEABLE_FIELDS_OF_NAMED_RUN
 from elasticqa.errors import ConfigError
 from elasticqa.run.journal_reader import first_attempt_line
-from elasticqa.training.resume import changed_since, choose_run, fixed_by
+from elasticqa.training.resume import changed_since, choose_run, with_recorded_batch
 from tests.support.begun_runs import CONFIG, SETUP, chosen, make_run
 
 
@@ -50,7 +50,10 @@ def test_batch_that_follows_from_the_first_start_stays_with_another_micro_batch(
     make_run(tmp_path, "A", config=asked.with_global_batch_size(2).to_dict(), world_size=2)
     choice: Any = {"global_batch_size": None, "micro_batch_size": 2}
     assert chosen(tmp_path, resume="A", **choice) == ("A", False)
-    assert fixed_by(first_attempt_line(tmp_path / "A"), replace(asked, micro_batch_size=2)).global_batch_size == 8
+    assert (
+        with_recorded_batch(first_attempt_line(tmp_path / "A"), replace(asked, micro_batch_size=2)).global_batch_size
+        == 8
+    )
     assert chosen(tmp_path, **choice)[1]
     make_run(tmp_path, "B", config=replace(asked, global_batch_size=24).to_dict(), world_size=2)
     with pytest.raises(ConfigError, match="global_batch_size was 24, is 4"):

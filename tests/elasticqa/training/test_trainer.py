@@ -12,8 +12,8 @@ from elasticqa.checkpoint.retention import noted_best
 from elasticqa.distributed.topology import Topology
 from elasticqa.training.step_metrics import WARMUP_STEPS, NonFiniteLossError
 from elasticqa.training.trainer import Trainer
-from tests.support.engines import FEATURES
 from tests.support.ranks import run_on_ranks
+from tests.support.train_steps import FEATURES
 from tests.support.trainers import evaluation, lines, request, trainer
 from tests.support.training import fed, journal
 
