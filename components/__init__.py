@@ -1,1 +1,1 @@
-"""What is handed to TorchX: the components that start a run, and the scheduler for Slurm."""
+"""TorchX plug-ins: the components that start a training run, and the Slurm scheduler."""

@@ -1,6 +1,6 @@
-"""TorchX components that start a training run, on Slurm or on this machine, with the same command.
+"""TorchX components that start a training run, on Slurm or on this machine.
 
-They know launch facts only; everything after ``--`` goes to the trainer unchanged:
+Their arguments are for the launch only; options after ``--`` go to the trainer unchanged:
 
     torchx run -s local_cwd components/train.py:ddp --nproc_per_node 2 -- --recipe demo
     torchx run -s slurm components/train.py:ddp --nnodes 2
@@ -15,10 +15,10 @@ from torchx import specs
 from torchx.specs.finder import ComponentValidationException
 from ulid import ULID
 
-_CARRIED = ("ELASTICQA_HOME", "ELASTICQA_DB_URL", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
+_FORWARDED = ("ELASTICQA_HOME", "ELASTICQA_DB_URL", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 
 _MAX_RETRIES = 100
-"""Times that a job is queued again after a time limit or a preemption: a run may be many jobs long."""
+"""Maximum number of requeues after a time limit or a preemption; a long run may need many."""
 
 
 def baseline(
@@ -29,15 +29,15 @@ def baseline(
     memMB: int = 4096,
     env: Optional[Dict[str, str]] = None,
 ) -> specs.AppDef:
-    """Train in one process, the reference that distributed runs are compared with.
+    """Train in one process, as the reference for distributed runs.
 
     Args:
-        script_args: options of the trainer, after ``--`` (``elasticqa train --help`` lists them).
-        name: of the job.
-        cpu: CPUs to ask for.
-        gpu: GPUs to ask for.
-        memMB: memory to ask for, in MiB.
-        env: variables for the process, NAME=VALUE,...
+        script_args: training options, after ``--`` (see ``elasticqa train --help``).
+        name: name of the job.
+        cpu: CPUs to request.
+        gpu: GPUs to request.
+        memMB: memory to request, in MiB.
+        env: environment variables for the process, NAME=VALUE,...
     """
     return _app(name, ["--parallel", "none", *script_args], (1, 1), specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB), env)
 
@@ -53,18 +53,18 @@ def ddp(
     memMB: int = 4096,
     env: Optional[Dict[str, str]] = None,
 ) -> specs.AppDef:
-    """Train with one model replica a process (DistributedDataParallel).
+    """Train with a model replica in each process (DistributedDataParallel).
 
     Args:
-        script_args: options of the trainer, after ``--`` (``elasticqa train --help`` lists them).
-        nnodes: nodes, or MIN:MAX for an elastic job.
-        nproc_per_node: processes a node: one a GPU, or any number on a CPU.
-        max_restarts: times that a failed worker group is started again.
-        name: of the job.
-        cpu: CPUs to ask for, per node.
-        gpu: GPUs to ask for, per node.
-        memMB: memory to ask for, per node, in MiB.
-        env: variables for every process, NAME=VALUE,...
+        script_args: training options, after ``--`` (see ``elasticqa train --help``).
+        nnodes: number of nodes, or MIN:MAX for an elastic job.
+        nproc_per_node: processes per node: one per GPU, or any number on CPUs.
+        max_restarts: how often a failed worker group is restarted.
+        name: name of the job.
+        cpu: CPUs to request per node.
+        gpu: GPUs to request per node.
+        memMB: memory to request per node, in MiB.
+        env: environment variables for every process, NAME=VALUE,...
     """
     resource = specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB)
     arguments = [*_processes(nnodes, nproc_per_node, max_restarts), "--parallel", "ddp", *script_args]
@@ -85,15 +85,15 @@ def fsdp(
     """Train with parameters, gradients and optimizer state sharded over all processes (FSDP2).
 
     Args:
-        script_args: options of the trainer, after ``--`` (``elasticqa train --help`` lists them).
-        nnodes: nodes, or MIN:MAX for an elastic job.
-        nproc_per_node: processes a node: one a GPU, or any number on a CPU.
-        max_restarts: times that a failed worker group is started again.
-        name: of the job.
-        cpu: CPUs to ask for, per node.
-        gpu: GPUs to ask for, per node.
-        memMB: memory to ask for, per node, in MiB.
-        env: variables for every process, NAME=VALUE,...
+        script_args: training options, after ``--`` (see ``elasticqa train --help``).
+        nnodes: number of nodes, or MIN:MAX for an elastic job.
+        nproc_per_node: processes per node: one per GPU, or any number on CPUs.
+        max_restarts: how often a failed worker group is restarted.
+        name: name of the job.
+        cpu: CPUs to request per node.
+        gpu: GPUs to request per node.
+        memMB: memory to request per node, in MiB.
+        env: environment variables for every process, NAME=VALUE,...
     """
     resource = specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB)
     arguments = [*_processes(nnodes, nproc_per_node, max_restarts), "--parallel", "fsdp", *script_args]
@@ -105,10 +105,10 @@ def _processes(nnodes: str, nproc_per_node: int, max_restarts: int) -> List[str]
 
 
 def _nodes(nnodes: str) -> Tuple[int, int]:
-    """Return the fewest and the most nodes of N or MIN:MAX."""
+    """Return MIN and MAX of N or MIN:MAX."""
     match = re.fullmatch(r"(?:([0-9]+):)?([0-9]+)", nnodes)
     if match is None or not 1 <= int(match[1] or match[2]) <= int(match[2]):
-        # Of this kind, since torchx shows any other exception as a traceback.
+        # torchx prints any other exception as a traceback.
         raise ComponentValidationException(
             f"nnodes={nnodes!r} is not N or MIN:MAX with 1 <= MIN <= MAX: write --nnodes 2 or --nnodes 1:4"
         )
@@ -122,9 +122,9 @@ def _app(
     resource: specs.Resource,
     env: Optional[Dict[str, str]],
 ) -> specs.AppDef:
-    carried = {key: os.environ[key] for key in _CARRIED if key in os.environ}
-    # The id is made at submission, so that a requeued job goes on in the same run.
-    carried["ELASTICQA_RUN_ID"] = os.environ.get("ELASTICQA_RUN_ID", str(ULID()))
+    forwarded = {key: os.environ[key] for key in _FORWARDED if key in os.environ}
+    # Set at submission, so that a requeued job resumes the same run.
+    forwarded["ELASTICQA_RUN_ID"] = os.environ.get("ELASTICQA_RUN_ID", str(ULID()))
     gpus = ["--gpus", str(resource.gpu)] if resource.gpu else []
     return specs.AppDef(
         name=name,
@@ -132,10 +132,10 @@ def _app(
             specs.Role(
                 name=name,
                 image="",
-                # By path: outside an activated environment no `python` or `torchrun` of ours is found.
+                # A full path works outside an activated environment too.
                 entrypoint=sys.executable,
                 args=["-m", "elasticqa.cli.launch", *gpus, *arguments],
-                env={**carried, "PYTHONUNBUFFERED": "1", **(env or {})},
+                env={**forwarded, "PYTHONUNBUFFERED": "1", **(env or {})},
                 min_replicas=num_nodes[0],
                 num_replicas=num_nodes[1],
                 max_retries=_MAX_RETRIES,

@@ -1,1 +1,1 @@
-"""The TorchX scheduler `slurm` of this project: one ordinary, elastic, requeueable allocation a job."""
+"""The TorchX scheduler `slurm`: each job is one sbatch allocation, which may be elastic and can be requeued."""

@@ -1,10 +1,10 @@
-"""What Slurm or a job's definition refuses, said once."""
+"""The error of this scheduler."""
 
 from torchx.specs.finder import ComponentValidationException
 
 
 class SlurmError(ComponentValidationException):  # type: ignore[misc] # torchx has no types
-    """A job cannot be submitted or asked about.
+    """A job cannot be submitted or queried.
 
-    A kind of TorchX's own exception, since its command line shows that one as a message and any other as a traceback.
+    Derived from the exception that TorchX's command line prints as a message; it prints others as a traceback.
     """

@@ -1,13 +1,13 @@
-"""How an elastic job grows: for a node that it lacks, a job of one node is queued, whose agent joins the running one.
+"""Adding nodes to a running elastic job: for each missing node, a one-node job is queued whose agent joins the job.
 
-Slurm itself gives a running job more nodes only where the cluster is configured for it.
+Slurm itself adds nodes to a running job only if the cluster is configured for it.
 """
 
 import shlex
 from collections.abc import Sequence
 
 _ASK = """\
-# For each node that this job could use and does not have, a job of one node waits for one and joins.
+# For each node that this job lacks, queue a job of one node that joins this one.
 joiners={name}-joins-$SLURM_JOB_ID
 joiner={joiner}
 num_asked=0
@@ -26,7 +26,7 @@ ask_for_nodes() {{
         num_asked=$((num_asked + 1))
     done
 }}
-# Those of an earlier life, if it could not say so itself.
+# Cancel those that were left before a requeue.
 scancel --name="$joiners"
 ask_for_nodes $(({most} - SLURM_JOB_NUM_NODES))
 """
@@ -36,17 +36,17 @@ exec 3>&-
 wait "$reader"
 scancel --state=PENDING --name="$joiners"
 """
-"""Of the batch script, once its tasks have ended and what they said is read: joiners that run end with them."""
+"""Last part of the batch script: wait for the reader, then cancel pending joiners; running ones end by themselves."""
 
 _JOINER = """\
 #!/bin/bash
-# One more node for a job that could use it, until that life of the job is over.
+# One more node for a running job, until that job ends or is requeued.
 is_over() {{
     local life
     if life=$(squeue --noheader --states=RUNNING --jobs="$TORCHX_JOINED_JOB" --Format=RestartCnt 2>&1); then
         [[ ${{life// /}} != "$TORCHX_JOINED_LIFE" ]]
     else
-        # Where the controller does not answer nobody knows.
+        # If the controller does not answer, the job may still run.
         [[ $life == *"Invalid job id"* ]]
     fi
 }}
@@ -61,19 +61,19 @@ exit "$status"
 """
 
 
-def asking(
+def joiners_script(
     *, name: str, excluded: str, command: Sequence[str], task: str, cpus: str, most: int, asked_to_stop: int
 ) -> str:
-    """Return the part of a batch script that asks for the nodes that its job lacks, and can ask for more.
+    """Return the part of a batch script that queues joiners for missing nodes, now and after each lost node.
 
     Args:
-        name: of the job.
-        excluded: nodes that must not be used.
-        command: of sbatch, without nodes, name and output.
-        task: shell text that each node runs.
-        cpus: flag of srun, or nothing.
-        most: nodes that the job can use.
-        asked_to_stop: exit status of a task that is to be started again while the job runs.
+        name: name of the job.
+        excluded: nodes that must not be used, in Slurm's list format.
+        command: sbatch command without nodes, name and output.
+        task: shell script of each node.
+        cpus: CPU flag of srun, or an empty text.
+        most: maximum number of nodes of the job.
+        asked_to_stop: exit status of a task that must be requeued while the job runs.
     """
     joiner = _JOINER.format(task=shlex.quote(task), cpus=cpus, asked_to_stop=asked_to_stop)
     asked = shlex.join([*command, "--nodes=1"])

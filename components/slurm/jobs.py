@@ -1,4 +1,4 @@
-"""What has become of jobs: asked of the controller, then of accounting, then of what the jobs left behind."""
+"""State of jobs: from the controller, else from accounting, else from the files that the jobs left."""
 
 import getpass
 import json
@@ -40,7 +40,7 @@ STATES = {
     "REVOKED": AppState.FAILED,
     "TIMEOUT": AppState.FAILED,
 }
-"""Slurm's words; one that is not here is of a newer version, and does not end the job."""
+"""TorchX's state by Slurm's; an unlisted one comes from a newer version and does not end the job."""
 
 _UNKNOWN_JOB = "Invalid job id specified"
 _QUEUE = [
@@ -53,28 +53,28 @@ _QUEUE = [
 
 @dataclass(frozen=True)
 class Job:
-    """A job as far as somebody remembers it."""
+    """The known facts of a job."""
 
     job_id: str
     state: str
-    """Slurm's word."""
+    """Slurm's name of the state."""
     num_nodes: int
     name: str
     detail: str = ""
-    """Why it waits, or where it runs."""
+    """The reason why it waits, or the nodes it runs on."""
     num_restarts: int = 0
 
     @property
     def app_state(self) -> AppState:
-        """The state in TorchX's words."""
+        """The state as TorchX's enum."""
         return STATES.get(self.state, AppState.UNKNOWN)
 
 
 def run(command: list[str], **options: object) -> "subprocess.CompletedProcess[str]":
-    """Run a command of Slurm and return it, whatever its exit status.
+    """Return a completed Slurm command; its exit status is not checked.
 
     Raises:
-        SlurmError: this machine does not have it.
+        SlurmError: the command is not on PATH.
     """
     if shutil.which(command[0]) is None:
         raise SlurmError(
@@ -85,16 +85,16 @@ def run(command: list[str], **options: object) -> "subprocess.CompletedProcess[s
 
 
 def find(job_id: str, logs: Path) -> Job | None:
-    """Return a job, or None if nobody knows it.
+    """Return a job, or None if it is unknown.
 
     Raises:
-        SlurmError: Slurm does not answer.
+        SlurmError: the controller does not answer.
     """
     if not job_id.isdigit():
         return None
     done = run([*_QUEUE, f"--jobs={job_id}"])
     if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
-        raise SlurmError(f"job {job_id} cannot be asked about: squeue says {done.stderr.strip()!r}")
+        raise SlurmError(f"job {job_id} cannot be queried: squeue says {done.stderr.strip()!r}")
     for job in _from_squeue(done.stdout):
         return job
     for job in _from_accounting([f"--jobs={job_id}"]):
@@ -103,10 +103,10 @@ def find(job_id: str, logs: Path) -> Job | None:
 
 
 def find_all(logs: Path) -> list[Job]:
-    """Return this user's jobs by number: those that Slurm knows, and those submitted from here before.
+    """Return this user's jobs sorted by number: those that Slurm knows, and those submitted with this home directory.
 
     Raises:
-        SlurmError: Slurm does not answer.
+        SlurmError: the controller does not answer.
     """
     user = getpass.getuser()
     done = run([*_QUEUE, f"--user={user}"])
@@ -114,13 +114,13 @@ def find_all(logs: Path) -> list[Job]:
         raise SlurmError(f"the jobs cannot be listed: squeue says {done.stderr.strip()!r}")
     jobs = {job.job_id: job for path in logs.glob("*.json") if (job := _from_files(path))}
     jobs |= {job.job_id: job for job in _from_accounting([f"--user={user}", "--starttime=1970-01-02"])}
-    # The controller has the last word: accounting calls a job failed that has just been queued again.
+    # The controller comes last: accounting lists a job as failed that has just been requeued.
     jobs |= {job.job_id: job for job in _from_squeue(done.stdout)}
     return [jobs[job_id] for job_id in sorted(jobs, key=int)]
 
 
 def num_logs(logs: Path, job_id: str) -> int:
-    """Return how many nodes have written for a job, over all of its lives."""
+    """Return how many nodes have written a log for a job, over all requeues."""
     return len([path for path in logs.glob(f"{job_id}-*.log") if path.stem.removeprefix(f"{job_id}-").isdigit()])
 
 
@@ -128,12 +128,12 @@ def _from_squeue(text: str) -> Iterable[Job]:
     for line in text.splitlines():
         job_id, state, num_nodes, detail, restarts, name = line.rstrip("|").split("|", 5)
         if job_id.isdigit():
-            # A pending job may say MIN-MAX.
+            # MIN-MAX for a pending job.
             yield Job(job_id, state, int(num_nodes.split("-")[-1]), name, detail, int(restarts))
 
 
 def _from_accounting(which: list[str]) -> Iterable[Job]:
-    """Return the jobs that accounting has kept; none where the cluster keeps no accounts."""
+    """Return the jobs in accounting; none if the cluster has no accounting."""
     if shutil.which("sacct") is None:
         return
     done = run(["sacct", "--allocations", "--parsable2", "--noheader", "--format=JobID,State,NNodes,JobName", *which])
@@ -142,12 +142,12 @@ def _from_accounting(which: list[str]) -> Iterable[Job]:
     for line in done.stdout.splitlines():
         job_id, state, num_nodes, name = line.split("|", 3)
         if job_id.isdigit() and state:
-            # "CANCELLED by 1000"
+            # Such as "CANCELLED by 1000".
             yield Job(job_id, state.split()[0], int(num_nodes or 0), name)
 
 
 def _from_files(path: Path) -> Job | None:
-    """Return a job that Slurm has forgotten, from the file of its submission and its exit status."""
+    """Return a job that Slurm no longer knows, from the files of its submission and its exit status."""
     try:
         submitted = json.loads(path.read_text(encoding="utf-8"))
         name = str(submitted["name"])
@@ -157,6 +157,8 @@ def _from_files(path: Path) -> Job | None:
     try:
         status = path.with_suffix(".exit").read_text(encoding="utf-8").strip()
     except OSError:
-        return Job(path.stem, "CANCELLED", num_nodes, name, "ended without an exit status, and Slurm has forgotten it")
+        return Job(
+            path.stem, "CANCELLED", num_nodes, name, "ended without an exit status, and Slurm no longer knows it"
+        )
     state = "COMPLETED" if status == "0" else "FAILED"
     return Job(path.stem, state, num_nodes, name, f"exit status {status}")

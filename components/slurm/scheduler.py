@@ -1,4 +1,4 @@
-"""The scheduler that TorchX knows as `slurm`."""
+"""The TorchX scheduler `slurm`."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from components.slurm.script import JobRequest, job_request
 
 POLL_INTERVAL_S = 1.0
 
-_NEVER_STARTS = frozenset(
+_PERMANENT_REASONS = frozenset(
     {
         "AccountNotAllowed",
         "BadConstraints",
@@ -32,19 +32,19 @@ _NEVER_STARTS = frozenset(
         "QOSNotAllowed",
     }
 )
-"""Reasons to wait that do not go away; many clusters take such jobs in."""
+"""Reasons for which a pending job never starts; many clusters accept such jobs."""
 
 
 def logs_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory of all jobs' logs, in the home directory of the record."""
+    """Return the directory of the logs of all jobs, in the home directory."""
     home = environ.get("ELASTICQA_HOME") or platformdirs.user_data_dir("elasticqa", appauthor=False)
     return Path(home).expanduser().absolute() / "slurm"
 
 
 class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # torchx has no types
-    """Submits an application of one role as one ordinary job, and tells what became of it.
+    """Submits an application with one role as one job, and reports its state and logs.
 
-    Accounting is used where it is there and needed nowhere.
+    Works with and without Slurm's accounting.
     """
 
     def __init__(self, session_name: str, logs: Path) -> None:
@@ -61,7 +61,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         """Submit the job and return its number.
 
         Raises:
-            SlurmError: sbatch is not here, or refuses; with its reason.
+            SlurmError: sbatch is not on PATH, or refuses the job.
         """
         request: JobRequest = dryrun_info.request
         try:
@@ -73,10 +73,10 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
             ) from error
         done = jobs.run(request.command, input=request.script, env=submission_environment(os.environ))
         if done.returncode != 0:
-            said = " ".join(re.sub("^sbatch: (error: )?", "", line) for line in done.stderr.splitlines())
+            reason = " ".join(re.sub("^sbatch: (error: )?", "", line) for line in done.stderr.splitlines())
             raise SlurmError(
-                f"sbatch refuses the job: {said}; the options are those of `torchx runopts slurm` in .torchxconfig or "
-                f"-cfg, and the component's --cpu, --gpu and --memMB; asked was {' '.join(request.command)}"
+                f"sbatch refuses the job: {reason}; the options are those of `torchx runopts slurm` in .torchxconfig "
+                f"or -cfg, and the component's --cpu, --gpu and --memMB; the command was {' '.join(request.command)}"
             )
         # ID, or ID;CLUSTER where clusters are federated.
         job_id = done.stdout.strip().split(";")[0]
@@ -84,32 +84,32 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         path = self.logs / f"{job_id}.json"
         path.write_text(text + "\n", encoding="utf-8")
         try:
-            self._refuse_what_never_starts(job_id)
+            self._refuse_if_it_never_starts(job_id)
         except SlurmError:
             path.unlink()
             raise
         return job_id
 
-    def _refuse_what_never_starts(self, job_id: str) -> None:
+    def _refuse_if_it_never_starts(self, job_id: str) -> None:
         try:
             job = jobs.find(job_id, self.logs)
         except SlurmError:
-            # The job is in the queue, whoever may not be asked about it just now.
+            # The job is in the queue, even if the controller does not answer just now.
             return
         reason = "" if job is None else job.detail.strip("()")
-        if reason in _NEVER_STARTS:
+        if reason in _PERMANENT_REASONS:
             self._cancel_existing(job_id)
             raise SlurmError(
-                f"job {job_id} would wait for ever ({reason}) and is cancelled: the partition, account or quality of "
-                "service does not allow these nodes or this time; sinfo and `scontrol show partition` tell what it does"
+                f"job {job_id} would wait forever ({reason}) and is cancelled: the partition, account or quality of "
+                "service does not allow these nodes or this time; sinfo and `scontrol show partition` show the limits"
             )
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Return the state of a job, or None if nobody knows it."""
+        """Return the state of a job, or None if it is unknown."""
         job = jobs.find(app_id, self.logs)
         if job is None:
             return None
-        # A job that lost or was joined by nodes has written more logs than it has nodes.
+        # After losing or gaining nodes, a job has more logs than nodes.
         num_nodes = max(job.num_nodes, jobs.num_logs(self.logs, app_id))
         replicas = [
             ReplicaStatus(id=number, role=job.name, state=job.app_state, hostname="") for number in range(num_nodes)
@@ -124,7 +124,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         )
 
     def list(self) -> list[ListAppResponse]:
-        """Return this user's jobs by number."""
+        """Return this user's jobs, sorted by number."""
         return [ListAppResponse(app_id=job.job_id, state=job.app_state) for job in jobs.find_all(self.logs)]
 
     def _cancel_existing(self, app_id: str) -> None:
@@ -143,13 +143,13 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         should_tail: bool = False,
         streams: Stream | None = None,
     ) -> Iterable[str]:
-        """Return the lines that node ``k`` of the job has written, over all of its lives.
+        """Return the lines that node ``k`` of the job has written, over all requeues.
 
         Raises:
-            SlurmError: another stream, or a stretch of time, is asked for: there is one file a node, without times.
+            SlurmError: a single stream or a time range is requested: a node's log has both streams and no times.
         """
         if streams not in (None, Stream.COMBINED) or since or until:
-            raise SlurmError("a node's log holds both streams and no times: leave --streams, since and until out")
+            raise SlurmError("a node's log has both streams and no times: leave out --streams, since and until")
         lines = self._lines(app_id, self.logs / f"{app_id}-{k}.log", should_tail)
         return filter(re.compile(regex).search, lines) if regex else lines
 
@@ -171,7 +171,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
                 elif is_over:
                     return
                 else:
-                    # Asked before reading on, so that what a job wrote last is read.
+                    # Queried before the next read, so that the last lines of the job are read.
                     is_over = self._is_over(app_id)
                     time.sleep(0 if is_over else POLL_INTERVAL_S)
 
@@ -181,13 +181,13 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
 
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that sbatch passes on to the job.
+    """Return the environment for sbatch, which passes it to the job.
 
-    The variables of an allocation in which the submission happens would be taken for the job's own.
+    Without the variables of an allocation around this shell, which the job would take for its own.
     """
     return {name: value for name, value in environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
 
 
 def create_scheduler(session_name: str, **_: Any) -> SlurmScheduler:
-    """Return the scheduler; TorchX calls this."""
+    """Return the scheduler; called by TorchX."""
     return SlurmScheduler(session_name, logs_dir())

@@ -1,4 +1,4 @@
-"""What sbatch is given for an application: its command line and the batch script."""
+"""The sbatch command line and the batch script of an application."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from components.slurm.errors import SlurmError
 from components.slurm.options import sbatch_flags
 
 EXIT_ASKED_TO_STOP = 143
-"""128 + SIGTERM: a task that ended because it was asked to; the job is queued again. All else is final."""
+"""128 + SIGTERM: the task was asked to stop, so the job is requeued. Any other exit status is final."""
 EXIT_BAD_REQUEST = 2
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -22,29 +22,29 @@ _MACRO = re.compile("(" + "|".join(map(re.escape, _VARIABLES)) + ")")
 
 _SCRIPT = """\
 #!/bin/bash
-# One ordinary allocation: it is queued again when its tasks were asked to stop, and goes on without lost nodes.
+# The job is requeued if its tasks were asked to stop; an elastic job keeps running without lost nodes.
 logs={logs}
 task={task}
 rm -f "$logs/$SLURM_JOB_ID.exit"
-# Older versions of Slurm do not tell the time, newer ones cut it to seconds, which may be before the submission.
+# Older versions of Slurm do not set it; newer ones round it down to seconds, possibly to before the submission.
 SLURM_JOB_START_TIME=$(date +%s.%N)
 export SLURM_JOB_START_TIME
-# Of this life: the submission or the requeue. Without an answer `date` would take today.
+# Time of the submission or the last requeue. `date` must fail without an answer: an empty text means today.
 submitted=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%V)
 SLURM_JOB_SUBMIT_TIME=$(date --date="${{submitted:-unknown}}" +%s)
 export SLURM_JOB_SUBMIT_TIME
 TORCHX_RANK0_HOST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export TORCHX_RANK0_HOST
-# A task without a file for what it says would end without a word.
-without=$(srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 {cpus} \\
+# A task that cannot write its log would fail without a message.
+failing=$(srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 {cpus} \\
     bash -c '[[ -w $0 ]] || echo "$SLURMD_NODENAME"' "$logs")
-if [[ -n $without ]]; then
-    echo "$logs cannot be written on ${{without//$'\\n'/, }}: all nodes need one home directory; set" \\
+if [[ -n $failing ]]; then
+    echo "$logs cannot be written on ${{failing//$'\\n'/, }}: all nodes need one home directory; set" \\
         "ELASTICQA_HOME to one on a file system that they share" | tee -a "$logs/$SLURM_JOB_ID-0.log"
     echo {bad_request} > "$logs/$SLURM_JOB_ID.exit"
     exit {bad_request}
 fi
-{watch}# The first task that ends must not take the others with it: they save, or go on without it.
+{watch}# The end of one task must not end the others, which save or continue without it.
 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 {cpus} \\
     --no-kill --kill-on-bad-exit=0 --wait=0 --open-mode=append --output="${{logs//%/%%}}/%j-%t.log" \\
     bash -c "$task"{watched}
@@ -54,15 +54,14 @@ if [[ $status == {asked_to_stop} ]]; then
     if [[ ${{SLURM_RESTART_COUNT:-0}} -lt {max_retries} ]]; then
         scontrol requeue "$SLURM_JOB_ID"
     else
-        echo "not queued again: the job has been started anew ${{SLURM_RESTART_COUNT:-0}} times of {max_retries}" >&2
+        echo "not requeued: the job has been requeued ${{SLURM_RESTART_COUNT:-0}} times of {max_retries}" >&2
     fi
 fi
 exit "$status"
 """
 
 _WATCH = """\
-# The others would wait for a lost node: they are told, by a signal that ends what has no use for it. Where too few are
-# left, the job is queued again.
+# Read srun's messages about lost nodes: queue joiners for them, or requeue the job if too few nodes are left.
 lost=0
 look_for_lost_nodes() {{
     while IFS= read -r line; do
@@ -75,7 +74,7 @@ look_for_lost_nodes() {{
             if ((SLURM_JOB_NUM_NODES - lost < {least})); then
                 scontrol requeue "$SLURM_JOB_ID"
             else
-                # The ranks noticed long ago that a peer is silent, and may have gone on without it.
+                # The ranks have noticed earlier that a peer is silent, and continue without it.
                 ask_for_nodes "$num_lost"
             fi
         fi
@@ -90,8 +89,8 @@ work() {{
 {task}
 }}
 if [[ $SLURM_PROCID == 0 ]]; then work; fi
-# The script of an elastic job dies with the first node, and the rendezvous too, while Slurm leaves the job running: the
-# other nodes look for that and queue it again.
+# Script and rendezvous of an elastic job end with its first node, but Slurm keeps the job running: the other nodes
+# check for that and requeue it.
 (
     trap '' USR1 USR2
     while sleep 30 && kill -0 $$; do
@@ -106,7 +105,7 @@ trap 'asked=yes' TERM USR1
 trap : USR2
 (work)
 status=$?
-# A task that stops and was not asked to has lost the rendezvous, long before Slurm notices.
+# A task that stops without being asked has lost the rendezvous; Slurm notices that only later.
 if [[ $status == {asked_to_stop} && -z $asked ]]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$status"
 """
@@ -114,30 +113,30 @@ exit "$status"
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The command line of sbatch, and the script for its standard input."""
+    """The sbatch command line, and the script for its standard input."""
 
     name: str
     command: list[str]
     script: str
 
     def __str__(self) -> str:
-        """Return both as one would type them."""
+        """Return both as shell input."""
         return f"{shlex.join(self.command)} << 'SCRIPT'\n{self.script}SCRIPT"
 
 
 def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobRequest:
-    """Return what sbatch is given.
+    """Return the request for an application.
 
     Args:
-        app: of one role; its replicas are nodes, at least ``min_replicas`` of them.
+        app: application with one role; its replicas are nodes, of which ``min_replicas`` are needed.
         config: resolved options of the scheduler.
-        logs: directory of the logs, the same on every node.
+        logs: log directory, the same on every node.
 
     Raises:
-        SlurmError: the application is not of that kind.
+        SlurmError: the application has several roles or a name that Slurm cannot use.
     """
     if len(app.roles) != 1:
-        raise SlurmError(f"the application has {len(app.roles)} roles: a job has one; submit each by itself")
+        raise SlurmError(f"the application has {len(app.roles)} roles, but a job has one: submit each role separately")
     role = app.roles[0]
     if not _NAME.fullmatch(role.name):
         raise SlurmError(
@@ -157,12 +156,12 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
     ]
     is_elastic = least < most
     if is_elastic:
-        # Slurm would end the job with a lost node, though fewer are enough. Where they are not, that is right: a
-        # requeue gives the job whole nodes.
+        # Otherwise Slurm ends the job with a lost node, though fewer nodes are enough. A job that needs all of its
+        # nodes is requeued then.
         command.append("--no-kill")
     cpus = f"--cpus-per-task={role.resource.cpu}" if role.resource.cpu > 0 else ""
     task = _task(role)
-    growing = growth.asking(
+    joiners = growth.joiners_script(
         name=role.name,
         excluded=str(config.get("exclude") or ""),
         command=asked,
@@ -175,7 +174,7 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
         logs=shlex.quote(str(logs)),
         task=shlex.quote(_ELASTIC_TASK.format(task=task, asked_to_stop=EXIT_ASKED_TO_STOP) if is_elastic else task),
         cpus=cpus,
-        watch=growing + _WATCH.format(least=least) if is_elastic else "",
+        watch=joiners + _WATCH.format(least=least) if is_elastic else "",
         watched=" 2>&3" if is_elastic else "",
         joined=growth.END if is_elastic else "",
         asked_to_stop=EXIT_ASKED_TO_STOP,
@@ -186,9 +185,9 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
 
 
 def _resource_flags(resource: Resource, *, has_gres: bool) -> list[str]:
-    """Return what each node must have.
+    """Return the flags for the resources of each node.
 
-    No --ntasks-per-node: with it Slurm takes MIN nodes of MIN-MAX even where MAX are free.
+    Without --ntasks-per-node: with it Slurm allocates MIN nodes of MIN-MAX even if MAX are free.
     """
     flags = []
     if resource.cpu > 0:
@@ -201,7 +200,7 @@ def _resource_flags(resource: Resource, *, has_gres: bool) -> list[str]:
 
 
 def _task(role: Role) -> str:
-    """Return the shell text that each node runs: the variables, then the command in place of the shell."""
+    """Return the shell script of each node: export the variables, then exec the command."""
     values = macros.Values(
         img_root=role.image,
         app_id=macros.app_id,
@@ -214,7 +213,7 @@ def _task(role: Role) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a text as one word of the shell, with TorchX's macros as Slurm's variables.
+    """Return a text quoted as one shell word, with TorchX's macros replaced by Slurm's variables.
 
     >>> print(_word("it's ${app_id}"))
     'it'"'"'s '"$SLURM_JOB_ID"

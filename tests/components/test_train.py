@@ -1,4 +1,4 @@
-"""The components as TorchX sees them: found, checked, documented, and what each node is to run."""
+"""The components as TorchX loads them: validation, documentation, and the command of each node."""
 
 import ast
 import os
@@ -30,7 +30,7 @@ def role(name: str, *arguments: str) -> Role:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_component_passes_the_checks_of_torchx_and_documents_every_argument(name: str) -> None:
+def test_component_is_valid_and_documents_every_argument(name: str) -> None:
     component = get_component(f"{SOURCE}:{name}")
     assert component.validation_errors == []
     documented = (component.fn.__doc__ or "").partition("Args:")[2]
@@ -62,7 +62,7 @@ def test_replicas_are_the_nodes(name: str, nnodes: str, fewest: int, most: int) 
 
 
 @pytest.mark.parametrize("nnodes", ["0", "two", "2:1", "1:2:3", ":", "-1"])
-def test_impossible_nodes_are_refused_as_torchx_shows_without_traceback(nnodes: str) -> None:
+def test_impossible_nodes_are_refused_without_a_traceback(nnodes: str) -> None:
     with pytest.raises(ComponentValidationException, match="nnodes="):
         role("ddp", f"--nnodes={nnodes}")
 
@@ -74,14 +74,14 @@ def test_baseline_is_one_process_without_nodes() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_resources_are_asked_for_and_gpus_are_checked_on_the_node(name: str) -> None:
+def test_resources_are_requested_and_gpus_checked_on_the_node(name: str) -> None:
     only = role(name, "--cpu", "8", "--gpu", "2", "--memMB", "1000")
     assert (only.resource.cpu, only.resource.gpu, only.resource.memMB) == (8, 2, 1000)
     assert only.args[2:4] == ["--gpus", "2"]
     assert "--gpus" not in role(name).args
 
 
-def test_home_and_the_like_are_carried_and_options_of_env_win(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_forwarded_and_overridden_by_env(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICQA_HOME", "/scratch/me")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.delenv("HF_HOME", raising=False)
@@ -91,7 +91,7 @@ def test_home_and_the_like_are_carried_and_options_of_env_win(monkeypatch: pytes
     assert "HF_HOME" not in env
 
 
-def test_run_id_is_made_at_submission_or_taken_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_id_is_new_or_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ELASTICQA_RUN_ID", raising=False)
     first, second = (ULID.from_str(role("ddp").env["ELASTICQA_RUN_ID"]) for _ in range(2))
     assert first != second
@@ -99,7 +99,7 @@ def test_run_id_is_made_at_submission_or_taken_from_outside(monkeypatch: pytest.
     assert role("ddp").env["ELASTICQA_RUN_ID"] == "mine"
 
 
-def test_job_may_be_queued_again() -> None:
+def test_job_may_be_requeued() -> None:
     assert role("ddp").max_retries > 1
 
 
@@ -112,7 +112,7 @@ def test_dry_run_shows_the_request(scheduler: str, name: str, tmp_path: Path) ->
     assert "elasticqa.cli.launch" in str(info)
 
 
-def test_every_scheduler_of_torchx_is_still_there_and_slurm_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_is_ours_and_the_other_schedulers_remain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICQA_HOME", os.devnull)
     factories = get_scheduler_factories()
     assert set(factories) == set(DEFAULT_SCHEDULER_MODULES)

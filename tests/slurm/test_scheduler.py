@@ -98,7 +98,7 @@ sys.exit(3 - 3 * own)
         (["-cfg", "partition=nope"], [], "Invalid partition name specified"),
         ([], ["--memMB", "99999999"], "Requested node configuration is not available"),
         ([], ["--gpu", "2"], "Requested node configuration is not available"),
-        ([], ["--nnodes", "3"], "would wait for ever (PartitionConfig) and is cancelled"),
+        ([], ["--nnodes", "3"], "would wait forever (PartitionConfig) and is cancelled"),
         ([], ["--nnodes", "2:1"], "nnodes='2:1'"),
     ],
 )

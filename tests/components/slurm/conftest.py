@@ -1,4 +1,4 @@
-"""Commands of Slurm on PATH."""
+"""Fake Slurm commands on PATH."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.support.slurm_commands import FORGOTTEN, NO_ACCOUNTS, install
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the directory of commands on PATH: a controller that knows no job, and no accounting."""
+    """Return the directory of fake commands on PATH: a controller without jobs, and no accounting."""
     directory = tmp_path / "bin"
     directory.mkdir()
     monkeypatch.setenv("PATH", str(directory))

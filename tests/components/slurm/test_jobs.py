@@ -1,4 +1,4 @@
-"""What became of jobs, in all states and whoever still knows: stand-ins print what Slurm's commands print."""
+"""State of jobs from the controller, accounting and files, with fake Slurm commands."""
 
 from pathlib import Path
 
@@ -29,13 +29,13 @@ from tests.support.slurm_commands import answer, install, submitted
         ("A_NEW_WORD", AppState.UNKNOWN),
     ],
 )
-def test_state_of_the_controller_is_told(state: str, expected: AppState, slurm: Path, tmp_path: Path) -> None:
+def test_state_comes_from_the_controller(state: str, expected: AppState, slurm: Path, tmp_path: Path) -> None:
     answer(slurm, "squeue", f"7|{state}|2|node[1-2]|1|ddp|")
     assert jobs.find("7", tmp_path) == jobs.Job("7", state, 2, "ddp", "node[1-2]", 1)
     assert jobs.Job("7", state, 2, "ddp").app_state == expected
 
 
-def test_waiting_job_has_the_most_nodes_that_it_asks_for(slurm: Path, tmp_path: Path) -> None:
+def test_pending_job_has_its_maximum_number_of_nodes(slurm: Path, tmp_path: Path) -> None:
     answer(slurm, "squeue", "7|PENDING|1-4|Priority|0|ddp|")
     job = jobs.find("7", tmp_path)
     assert job is not None
@@ -80,7 +80,7 @@ def test_unknown_job_is_none(job: str, slurm: Path, tmp_path: Path) -> None:
     assert jobs.find(job, tmp_path) is None
 
 
-def test_silent_controller_is_an_error_and_no_end_of_the_job(slurm: Path, tmp_path: Path) -> None:
+def test_silent_controller_is_an_error(slurm: Path, tmp_path: Path) -> None:
     install(slurm, "squeue", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
     with pytest.raises(SlurmError, match="Unable to contact slurm controller"):
         jobs.find("7", tmp_path)
@@ -88,7 +88,7 @@ def test_silent_controller_is_an_error_and_no_end_of_the_job(slurm: Path, tmp_pa
         jobs.find_all(tmp_path)
 
 
-def test_list_is_by_number_and_the_controller_has_the_last_word(slurm: Path, tmp_path: Path) -> None:
+def test_list_is_sorted_and_the_controller_wins_over_accounting(slurm: Path, tmp_path: Path) -> None:
     answer(slurm, "squeue", "9|RUNNING|2|node[1-2]|1|ddp|", "10|PENDING|1|Resources|0|fsdp|")
     answer(slurm, "sacct", "9|NODE_FAIL|2|ddp", "8|TIMEOUT|1|ddp", "8.batch|TIMEOUT|1|batch")
     submitted(tmp_path, "7", 0)
@@ -97,7 +97,7 @@ def test_list_is_by_number_and_the_controller_has_the_last_word(slurm: Path, tmp
     assert listed == [("7", "COMPLETED"), ("8", "TIMEOUT"), ("9", "RUNNING"), ("10", "PENDING")]
 
 
-def test_machine_without_slurm_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_slurm_is_refused_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match=r"squeue is not on PATH.*login node.*local_cwd"):
         jobs.find("7", tmp_path)

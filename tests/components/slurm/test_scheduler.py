@@ -43,7 +43,7 @@ def test_submitted_job_is_known_by_its_number(slurm: Path, scheduler: SlurmSched
     assert json.loads((scheduler.logs / "42.json").read_text())["name"] == "job"
 
 
-def test_refusal_of_sbatch_is_told_with_what_was_asked(slurm: Path, scheduler: SlurmScheduler) -> None:
+def test_refusal_of_sbatch_is_shown_with_the_command(slurm: Path, scheduler: SlurmScheduler) -> None:
     install(slurm, "sbatch", "echo 'sbatch: error: invalid partition specified: nope' >&2; exit 1")
     with pytest.raises(
         SlurmError, match=r"sbatch refuses the job: invalid partition.*\.torchxconfig.*--partition=nope"
@@ -52,20 +52,20 @@ def test_refusal_of_sbatch_is_told_with_what_was_asked(slurm: Path, scheduler: S
     assert list(scheduler.logs.iterdir()) == []
 
 
-def test_job_that_would_never_start_is_cancelled_and_refused(
+def test_job_that_can_never_start_is_cancelled_and_refused(
     slurm: Path, scheduler: SlurmScheduler, tmp_path: Path
 ) -> None:
     install(slurm, "sbatch", "echo 42")
     install(slurm, "scancel", f'echo "$@" > "{tmp_path}/cancelled"')
     answer(slurm, "squeue", "42|PENDING|3|(PartitionConfig)|0|job|")
-    with pytest.raises(SlurmError, match=r"job 42 would wait for ever \(PartitionConfig\)"):
+    with pytest.raises(SlurmError, match=r"job 42 would wait forever \(PartitionConfig\)"):
         scheduler.submit(APP, {})
     assert (tmp_path / "cancelled").read_text() == "42\n"
     answer(slurm, "squeue", "42|PENDING|3|(Resources)|0|job|")
     assert scheduler.submit(APP, {}) == "42"
 
 
-def test_machine_without_sbatch_is_told_what_to_do(
+def test_machine_without_sbatch_is_refused(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -73,7 +73,7 @@ def test_machine_without_sbatch_is_told_what_to_do(
         scheduler.submit(APP, {})
 
 
-def test_home_that_cannot_hold_logs_is_refused(slurm: Path, tmp_path: Path) -> None:
+def test_unwritable_log_directory_is_refused(slurm: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(SlurmError, match=r"cannot be created.*ELASTICQA_HOME"):
         SlurmScheduler("session", tmp_path / "file" / "slurm").submit(APP, {})
@@ -94,25 +94,25 @@ def test_description_has_state_nodes_and_restarts(slurm: Path, scheduler: SlurmS
     assert [replica.id for replica in described.roles_statuses[0].replicas] == [0, 1]
 
 
-def test_job_that_nobody_knows_does_not_exist_and_is_not_cancelled(slurm: Path, scheduler: SlurmScheduler) -> None:
+def test_unknown_job_does_not_exist_and_is_not_cancelled(slurm: Path, scheduler: SlurmScheduler) -> None:
     install(slurm, "scancel", "echo called; exit 1")
     assert scheduler.describe("7") is None
     scheduler.cancel("7")
 
 
-def test_refused_cancel_is_told(slurm: Path, scheduler: SlurmScheduler) -> None:
+def test_refused_cancel_is_an_error(slurm: Path, scheduler: SlurmScheduler) -> None:
     answer(slurm, "squeue", "7|RUNNING|2|node[1-2]|3|ddp|")
     install(slurm, "scancel", "echo 'scancel: error: Access/permission denied' >&2; exit 1")
     with pytest.raises(SlurmError, match=r"job 7 cannot be cancelled: .*permission denied"):
         scheduler.cancel("7")
 
 
-def test_list_gives_states_in_torchx_words(slurm: Path, scheduler: SlurmScheduler) -> None:
+def test_list_has_torchx_states(slurm: Path, scheduler: SlurmScheduler) -> None:
     answer(slurm, "squeue", "7|PENDING|2||0|ddp|", "8|COMPLETED|2||0|ddp|")
     assert [(app.app_id, app.state) for app in scheduler.list()] == [("7", AppState.PENDING), ("8", AppState.SUCCEEDED)]
 
 
-def test_log_is_that_of_the_node_that_is_asked_for(slurm: Path, scheduler: SlurmScheduler) -> None:
+def test_log_is_that_of_the_requested_node(slurm: Path, scheduler: SlurmScheduler) -> None:
     log(scheduler, "one\ntwo\n")
     log(scheduler, "three\nunfinished", node=1)
     assert list(scheduler.log_iter("7", "job")) == ["one\n", "two\n"]
@@ -121,17 +121,17 @@ def test_log_is_that_of_the_node_that_is_asked_for(slurm: Path, scheduler: Slurm
     assert list(scheduler.log_iter("7", "job", streams=Stream.COMBINED)) == ["one\n", "two\n"]
 
 
-def test_job_without_a_log_says_where_to_look(slurm: Path, scheduler: SlurmScheduler) -> None:
+def test_job_without_a_log_names_the_batch_log(slurm: Path, scheduler: SlurmScheduler) -> None:
     (line,) = scheduler.log_iter("7", "job")
     assert "7-batch.log" in line
 
 
-def test_followed_log_ends_with_the_job_and_has_its_last_lines(slurm: Path, scheduler: SlurmScheduler) -> None:
+def test_followed_log_has_the_last_lines_of_the_job(slurm: Path, scheduler: SlurmScheduler) -> None:
     log(scheduler, "one\n")
     submitted(scheduler.logs, "7", 0)
     path = scheduler.logs / "7-0.log"
     path.write_text("one\nun", encoding="utf-8")
-    # The job writes while it is asked about for the first time, and is over at the second.
+    # The job writes during the first query and is over at the second.
     first = f"printf 'finished\\nlast' >> '{path}'; printf '7|RUNNING|1|n|0|job|\\n'; : > \"$0.asked\""
     install(slurm, "squeue", f'if [ -e "$0.asked" ]; then {FORGOTTEN}; fi; {first}')
     seen = list(scheduler.log_iter("7", "job", should_tail=True))
@@ -144,12 +144,12 @@ def test_single_stream_is_refused(stream: Stream, scheduler: SlurmScheduler) -> 
         scheduler.log_iter("7", "job", streams=stream)
 
 
-def test_logs_lie_in_the_home_of_the_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_logs_are_in_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ELASTICQA_HOME", str(tmp_path))
     assert create_scheduler("session").logs == logs_dir() == tmp_path / "slurm"
     assert logs_dir({}).is_absolute()
 
 
-def test_allocation_around_the_submission_is_not_passed_on() -> None:
+def test_variables_of_an_allocation_are_not_passed_to_the_job() -> None:
     shell = {"SLURM_JOB_ID": "1", "SLURM_MEM_PER_NODE": "5", "SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a", "PATH": "/bin"}
     assert submission_environment(shell) == {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "a", "PATH": "/bin"}
