@@ -84,8 +84,8 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
     )
 
     def everything(metrics: StepMetrics) -> None:
-        recorder.fed(metrics.step, _IDS)
-        recorder.step(metrics)
+        recorder.log_features(metrics.step, _IDS)
+        recorder.log_step(metrics)
 
     garbage_collection.settle()
     result = {

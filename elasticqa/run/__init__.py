@@ -1,1 +1,1 @@
-"""The run directory: its journal, its lock, its files, and what is written there while training."""
+"""The run directory: its journal, its lock, its other files, and the writers of them."""

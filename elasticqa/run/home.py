@@ -1,4 +1,4 @@
-"""The home directory of the record as the core sees it: created, writable, with ids for new runs."""
+"""The home directory: created if absent, checked to be writable; and the ids of runs."""
 
 import os
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class HomeError(ConfigError):
 
 
 def home(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
-    """Return the home directory, created where it is missing.
+    """Return the home directory, created if absent.
 
     Raises:
         HomeError: it cannot be created or written.
@@ -44,7 +44,7 @@ def home(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
 
 
 def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
-    """Return the directory that holds one directory a run; it is not created.
+    """Return the directory of all run directories; it is not created.
 
     Raises:
         HomeError: as `home` does.
@@ -53,10 +53,10 @@ def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
 
 
 def find_run(run: str, runs: Path) -> str:
-    """Return the id of the run that `run` names: the id itself or a beginning that no other run shares.
+    """Return the id of a run, given the id or a unique prefix of it.
 
     Raises:
-        ConfigError: there is none, or more than one.
+        ConfigError: no run has this prefix, or more than one.
     """
     ids = {entry.name for folder in (runs, REPORTED_DIR) if folder.is_dir() for entry in folder.iterdir()}
     if run in ids:
@@ -65,10 +65,12 @@ def find_run(run: str, runs: Path) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ConfigError(f"run {run!r} is the beginning of {len(found)} runs: give more of {', '.join(found[:3])}")
+        raise ConfigError(
+            f"run {run!r} is a prefix of {len(found)} runs: give more characters of {', '.join(found[:3])}"
+        )
     raise ConfigError(f"run {run!r} is not in {runs}: `elasticqa runs` lists the ids")
 
 
 def new_run_id() -> str:
-    """Return a ULID of now: 26 characters that sort by time."""
+    """Return a new ULID: 26 characters that sort by time."""
     return str(ULID())

@@ -1,4 +1,4 @@
-"""What is measured of a step and of an evaluation."""
+"""The metrics of a step and of an evaluation."""
 
 from dataclasses import dataclass
 
@@ -21,10 +21,10 @@ class StepMetrics:
     peak_memory_bytes: int | None
     is_warmup: bool
     max_rank_tokens: int | None = None
-    """Real tokens of the fullest rank."""
+    """Tokens, without padding, of the rank with the most."""
     mean_rank_tokens: float | None = None
     peak_reserved_bytes: int | None = None
-    """What the allocator held for the peak."""
+    """Peak of the memory that the allocator reserved."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a rank says of its run: to the journal, to TensorBoard and to whoever watches the terminal."""
+"""Writes the events of a run to the journal, to TensorBoard and to the terminal."""
 
 import math
 import sys
@@ -16,7 +16,7 @@ from elasticqa.run.tensorboard import TensorBoardLog
 
 
 class Recorder:
-    """Where facts of a run go on this rank; a rank that is not the one to tell stays silent."""
+    """Records the run on the main rank; other ranks only log the features that they train on."""
 
     def __init__(
         self,
@@ -34,91 +34,88 @@ class Recorder:
         self._tensorboard = tensorboard
         self._feature_log = feature_log
         self._is_main = is_main
-        self._said_at = -math.inf
-        self._is_gone = False
+        self._printed_at = -math.inf
+        self._is_run_removed = False
         self._recent: list[StepMetrics] = []
         self.evaluations: list[Evaluation] = []
         """Of this attempt, in order."""
 
-    def fed(self, step: int, feature_ids: list[int]) -> None:
-        """Note the features that this rank fed to the model in a step."""
+    def log_features(self, step: int, feature_ids: list[int]) -> None:
+        """Log the features that this rank trained on in a step."""
         self._feature_log.write(step, feature_ids)
 
-    def step(self, metrics: StepMetrics) -> None:
-        """Note a step, and say where the run stands every few seconds."""
+    def log_step(self, metrics: StepMetrics) -> None:
+        """Log a step, and print the progress every few seconds."""
         if not self._is_main:
             return
-        # Every field is a plain value: a deep copy (asdict) would cost thirty times as much.
-        self._write("step", vars(metrics))
-        self._draw(lambda log: log.step(metrics))
+        # Every field is a plain value: asdict, which makes a deep copy, takes thirty times as long.
+        self.write("step", vars(metrics))
+        self._log_to_tensorboard(lambda log: log.log_step(metrics))
         self._recent.append(metrics)
         now = time.monotonic()
-        if now - self._said_at >= self._config.log_every_s or metrics.step == self._plan.num_steps:
-            self.say(progress_line(self._recent, self._plan))
-            self._said_at = now
+        if now - self._printed_at >= self._config.log_every_s or metrics.step == self._plan.num_steps:
+            self.print_line(progress_line(self._recent, self._plan))
+            self._printed_at = now
             self._recent.clear()
 
-    def evaluation(self, evaluation: Evaluation) -> None:
-        """Note an evaluation and say its figures."""
+    def log_evaluation(self, evaluation: Evaluation) -> None:
+        """Log and print an evaluation."""
         self.evaluations.append(evaluation)
-        self._write("evaluation", asdict(evaluation))
-        self._draw(lambda log: log.evaluation(evaluation))
-        self.say(
+        self.write("evaluation", asdict(evaluation))
+        self._log_to_tensorboard(lambda log: log.log_evaluation(evaluation))
+        self.print_line(
             f"evaluation at step {evaluation.step}: EM {evaluation.em:.2f}  F1 {evaluation.f1:.2f}  "
             f"({evaluation.num_examples} questions, {evaluation.eval_time_s:.1f} s)"
         )
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the run directory was removed, as far as has been noticed: what is still said is lost."""
-        return self._is_gone
+    def is_run_removed(self) -> bool:
+        """Whether a write has found that the run directory was removed; further records are lost."""
+        return self._is_run_removed
 
-    def _draw(self, work: Callable[[TensorBoardLog], None]) -> None:
-        """Write to TensorBoard's files while they can be written: they only repeat the journal."""
+    def _log_to_tensorboard(self, work: Callable[[TensorBoardLog], None]) -> None:
+        """Write to TensorBoard's files until a write fails: the journal has the same values."""
         if self._tensorboard is None:
             return
         try:
             work(self._tensorboard)
         except OSError as error:
             self._tensorboard = None
-            self._is_gone = self._journal is not None and not self._journal.path.exists()
-            self.say(f"TensorBoard's files cannot be written any more: {error.strerror}")
+            self._is_run_removed = self._journal is not None and not self._journal.path.exists()
+            self.print_line(f"TensorBoard's files can no longer be written: {error.strerror}")
 
-    def event(self, name: str, message: str, **data: Any) -> None:
-        """Note and say anything else."""
-        self._write("event", {"name": name, "message": message, "data": data})
-        self.say(message)
+    def log_event(self, name: str, message: str, **data: Any) -> None:
+        """Log and print any other event."""
+        self.write("event", {"name": name, "message": message, "data": data})
+        self.print_line(message)
 
-    def totals(self, end: dict[str, Any]) -> None:
-        """Note what the run came to beside its hyper-parameters."""
+    def log_totals(self, end: dict[str, Any]) -> None:
+        """Log the results of the run beside its hyper-parameters, from its `end` line."""
         if self._tensorboard is not None:
-            self._tensorboard.hparams(
+            self._tensorboard.log_hparams(
                 self._config.to_dict(), total_time_s=end["wall_clock_s"], final_loss=end["final_loss"]
             )
 
     def write(self, kind: Kind, fields: dict[str, Any]) -> None:
-        """Write a line of another kind, from the main rank."""
-        self._write(kind, fields)
+        """Write a line to the journal, on the main rank."""
+        if self._is_main and self._journal is not None:
+            self._journal.write(kind, fields)
 
     def flush(self) -> None:
-        """Return once everything said so far is on the disk."""
+        """Return once all records so far are on disk."""
         self._feature_log.flush()
         if self._journal is not None:
             self._journal.flush()
 
-    def say(self, message: str) -> None:
-        """Print a line on the main rank: stdout is no terminal under a scheduler, so nothing is redrawn."""
+    def print_line(self, message: str) -> None:
+        """Print a line on the main rank; under a scheduler stdout is a file, so lines are not redrawn."""
         if self._is_main:
             sys.stdout.write(message + "\n")
             sys.stdout.flush()
 
-    def _write(self, kind: Kind, fields: dict[str, Any]) -> None:
-        if self._is_main and self._journal is not None:
-            self._journal.write(kind, fields)
-
 
 def progress_line(recent: list[StepMetrics], plan: BatchPlan) -> str:
-    """Return where the run stands: the newest step, and means over the steps since the last line."""
+    """Return a line with the newest step, means over the recent steps, and the time left."""
     last = recent[-1]
     seconds = sum(metrics.step_time_s for metrics in recent)
     rate = sum(metrics.num_features for metrics in recent) / seconds if seconds else 0.0

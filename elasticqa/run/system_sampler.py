@@ -1,4 +1,4 @@
-"""How busy a node is, sampled by a thread into its journal; the samples are the attempt's heartbeat too."""
+"""Utilization of a node, sampled by a thread into its journal; readers take the samples as signs of life too."""
 
 import importlib
 import importlib.util
@@ -11,13 +11,13 @@ import torch
 
 from elasticqa.run.journal import Journal
 
-# torch asks NVML through this package, has no dependency on it, and lets its errors through.
+# torch queries NVML through this package without depending on it, and does not catch its errors.
 _NVML: Any = importlib.import_module("pynvml") if importlib.util.find_spec("pynvml") else None
 _UNKNOWN: tuple[type[Exception], ...] = (RuntimeError, ModuleNotFoundError, *([_NVML.NVMLError] if _NVML else []))
 
 
 class SystemSampler:
-    """Writes a `system` line every few seconds until stopped."""
+    """Writes a `system` line at an interval until stopped."""
 
     def __init__(self, journal: Journal, node_rank: int, interval_s: float) -> None:
         self._journal = journal
@@ -27,8 +27,8 @@ class SystemSampler:
         self._thread = threading.Thread(target=self._run, name="system sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
-        psutil.cpu_percent()  # The first call of a process returns 0 and sets the mark for the next.
+        """Start sampling."""
+        psutil.cpu_percent()  # The first call of a process returns 0 and starts the measurement for the next call.
         self._thread.start()
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class SystemSampler:
 
 
 def sample(node_rank: int) -> dict[str, Any]:
-    """Return the `system` line of now; what a device does not tell is None."""
+    """Return the fields of a `system` line; a value that a device does not report is None."""
     return {
         "node_rank": node_rank,
         "cpu_percent": psutil.cpu_percent(),
@@ -52,7 +52,7 @@ def sample(node_rank: int) -> dict[str, Any]:
 
 
 def _gpu(index: int) -> dict[str, Any]:
-    # All three ask NVML: a query through CUDA would open a context, hundreds of MiB, on every GPU of the node.
+    # All three use NVML: a query through CUDA would create a context of hundreds of MiB on every GPU of the node.
     power_mw = _known(torch.cuda.power_draw, index)
     return {
         "index": index,
@@ -63,7 +63,7 @@ def _gpu(index: int) -> dict[str, Any]:
 
 
 def _known(query: Callable[[int], int], index: int) -> int | None:
-    """Return the answer, or None: a device that does not tell must not end the training that asks."""
+    """Return the result of a query, or None if the device does not support it."""
     try:
         return query(index)
     except _UNKNOWN:

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, beside the journal and from the same figures."""
+"""Event files for TensorBoard, with the same values as the journal."""
 
 import threading
 from collections import deque
@@ -14,47 +14,44 @@ from torch.utils.tensorboard import SummaryWriter
 from elasticqa.run.metrics import Evaluation, StepMetrics
 
 _INTERVAL_S = 1.0
-"""How often what has been said goes to the writer: to make the event of a step takes 60 us."""
+"""Between two passes of queued values to the writer: making the event of a step takes 60 us."""
 
 
 class TensorBoardLog:
-    """Writes the scalars of one attempt, in threads of its own.
-
-    Where its files cannot be written any more, a later call raises the error.
-    """
+    """Writes the scalars of one attempt in threads of its own; after a failed write, later calls raise its error."""
 
     def __init__(self, directory: Path) -> None:
         self._writer = SummaryWriter(str(directory))
         self._hook = threading.excepthook
-        threading.excepthook = self._tell
-        self._said: deque[Callable[[], None]] = deque()
+        threading.excepthook = self._silence_writer
+        self._queue: deque[Callable[[], None]] = deque()
         self._failure: OSError | None = None
         self._is_closing = threading.Event()
-        self._thread = threading.Thread(target=self._pass_on, name="tensorboard", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tensorboard", daemon=True)
         self._thread.start()
 
-    def step(self, metrics: StepMetrics) -> None:
-        """Write loss, gradient norm, learning rate, step time and throughput of a step."""
-        self._say(partial(self._step, metrics))
+    def log_step(self, metrics: StepMetrics) -> None:
+        """Log loss, gradient norm, learning rate, step time and throughput of a step."""
+        self._put(partial(self._step, metrics))
 
-    def evaluation(self, evaluation: Evaluation) -> None:
-        """Write EM and F1 in percent."""
+    def log_evaluation(self, evaluation: Evaluation) -> None:
+        """Log EM and F1 in percent."""
         scalars = {"eval/em": evaluation.em, "eval/f1": evaluation.f1}
-        self._say(partial(self._add, scalars, evaluation.step))
+        self._put(partial(self._add, scalars, evaluation.step))
 
-    def hparams(self, config: Mapping[str, Any], *, total_time_s: float, final_loss: float | None) -> None:
-        """Write the hyper-parameters beside what they gave.
+    def log_hparams(self, config: Mapping[str, Any], *, total_time_s: float, final_loss: float | None) -> None:
+        """Log the hyper-parameters beside the results of the run.
 
         Args:
-            config: fields of the run's config; None is written as text, which is what TensorBoard can show.
+            config: fields of the run's config; None is logged as text, because TensorBoard cannot show it.
             total_time_s: wall clock of the attempt.
-            final_loss: mean of the last epoch, None if there was none.
+            final_loss: mean of the last epoch, or None.
         """
         shown = {name: value if isinstance(value, int | float | str) else str(value) for name, value in config.items()}
-        figures = {"hparam/total_time_s": total_time_s}
+        results = {"hparam/total_time_s": total_time_s}
         if final_loss is not None:
-            figures["hparam/final_loss"] = final_loss
-        self._say(partial(self._writer.add_hparams, shown, figures, run_name="."))
+            results["hparam/final_loss"] = final_loss
+        self._put(partial(self._writer.add_hparams, shown, results, run_name="."))
 
     def _step(self, metrics: StepMetrics) -> None:
         scalars = {
@@ -67,36 +64,36 @@ class TensorBoardLog:
         self._add(scalars, metrics.step)
 
     def _add(self, scalars: Mapping[str, float], step: int) -> None:
-        # One event for all of them: an event each takes four times as long.
+        # One event for all scalars: one event each takes four times as long.
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
         self._writer.file_writer.add_summary(Summary(value=values), step)  # type: ignore[attr-defined]
 
-    def _say(self, write: Callable[[], None]) -> None:
+    def _put(self, write: Callable[[], None]) -> None:
         if self._failure is not None:
             raise self._failure
-        self._said.append(write)
+        self._queue.append(write)
 
-    def _pass_on(self) -> None:
-        """Give the writer what has been said, until closed or until it cannot write."""
+    def _run(self) -> None:
+        """Pass queued values to the writer, until closed or until a write fails."""
         try:
             while not self._is_closing.wait(_INTERVAL_S):
-                self._empty()
-            self._empty()
+                self._write_queued()
+            self._write_queued()
         except OSError as error:
             self._failure = error
 
-    def _empty(self) -> None:
-        while self._said:
-            self._said.popleft()()
+    def _write_queued(self) -> None:
+        while self._queue:
+            self._queue.popleft()()
 
-    def _tell(self, failure: threading.ExceptHookArgs) -> None:
-        """Leave out the traceback of the writer's thread: the next write raises the same error."""
+    def _silence_writer(self, failure: threading.ExceptHookArgs) -> None:
+        """Print no traceback when the writer's own thread fails to write: the next write raises the same error."""
         is_writer = type(failure.thread).__module__.startswith("tensorboard.")
         if not (is_writer and isinstance(failure.exc_value, OSError)):
             self._hook(failure)
 
     def close(self) -> None:
-        """Write what is left and stop; what cannot be written is in the journal."""
+        """Write the queued values and stop; a failed write is ignored, because the journal has the values."""
         self._is_closing.set()
         self._thread.join()
         with suppress(OSError):

@@ -69,7 +69,7 @@ def test_annotation_after_a_torn_line_is_kept(environ: dict[str, str], tmp_path:
     ("argv", "message"),
     [
         (["01AAA"], "nothing to annotate: give --name"),
-        (["01A", "--tag", "x"], "is the beginning of 2 runs: give more of 01AAA, 01ABB"),
+        (["01A", "--tag", "x"], "is a prefix of 2 runs: give more characters of 01AAA, 01ABB"),
         (["zz", "--tag", "x"], "run 'zz' is not in "),
         (["", "--tag", "x"], "run '' is not in "),
         (["01AAA", "--tag", " "], "is blank"),

@@ -37,11 +37,11 @@ def recorder(tmp_path: Path) -> MakeRecorder:
 
 def test_main_rank_writes_every_fact(recorder: MakeRecorder, tmp_path: Path) -> None:
     main = recorder()
-    main.step(STEP)
-    main.evaluation(EVALUATION)
-    main.event("resume", "resumed from x", step=4)
+    main.log_step(STEP)
+    main.log_evaluation(EVALUATION)
+    main.log_event("resume", "resumed from x", step=4)
     main.write("checkpoint", {"step": 3})
-    main.fed(1, [4, 2])
+    main.log_features(1, [4, 2])
     main.flush()
     lines = journal(tmp_path)
     for kind, fields in {
@@ -60,11 +60,11 @@ def test_other_ranks_say_nothing_but_what_they_fed(
     recorder: MakeRecorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = recorder(is_main=False)
-    other.step(STEP)
-    other.event("resume", "resumed")
+    other.log_step(STEP)
+    other.log_event("resume", "resumed")
     other.write("checkpoint", {"step": 3})
-    other.say("hello")
-    other.fed(1, [4])
+    other.print_line("hello")
+    other.log_features(1, [4])
     other.flush()
     assert journal(tmp_path) == {}
     assert capsys.readouterr().out == ""
@@ -73,7 +73,7 @@ def test_other_ranks_say_nothing_but_what_they_fed(
 
 def test_loss_that_is_not_finite_is_null_in_the_journal(recorder: MakeRecorder, tmp_path: Path) -> None:
     main = recorder()
-    main.step(replace(STEP, loss=float("nan")))
+    main.log_step(replace(STEP, loss=float("nan")))
     main.flush()
     assert journal(tmp_path)["step"][0]["loss"] is None
     assert "NaN" not in json.dumps(journal(tmp_path))
@@ -84,7 +84,7 @@ def test_progress_is_said_at_the_first_and_the_last_step(
 ) -> None:
     main = recorder()
     for step in range(1, 21):
-        main.step(replace(STEP, step=step, samples_seen=10 * step))
+        main.log_step(replace(STEP, step=step, samples_seen=10 * step))
     said = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in said] == ["step 1/20", "step 20/20"]
 
@@ -92,12 +92,12 @@ def test_progress_is_said_at_the_first_and_the_last_step(
 def test_every_step_is_said_where_the_interval_is_0(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
     main = recorder(log_every_s=0.0)
     for step in range(1, 4):
-        main.step(replace(STEP, step=step))
+        main.log_step(replace(STEP, step=step))
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 def test_evaluation_is_said_with_its_figures(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
-    recorder().evaluation(EVALUATION)
+    recorder().log_evaluation(EVALUATION)
     assert capsys.readouterr().out == "evaluation at step 5: EM 50.00  F1 62.34  (7 questions, 1.2 s)\n"
 
 

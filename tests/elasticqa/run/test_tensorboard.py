@@ -18,9 +18,9 @@ def read(folder: Path) -> EventAccumulator:
 
 def test_scalars_of_steps_and_evaluations_are_read_back(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path)
-    log.step(STEP)
-    log.step(replace(STEP, step=2, loss=2.0, step_time_s=0.25))
-    log.evaluation(EVALUATION)
+    log.log_step(STEP)
+    log.log_step(replace(STEP, step=2, loss=2.0, step_time_s=0.25))
+    log.log_evaluation(EVALUATION)
     log.close()
     events = read(tmp_path)
     points: dict[str, Any] = {
@@ -40,7 +40,7 @@ def test_scalars_of_steps_and_evaluations_are_read_back(tmp_path: Path) -> None:
 
 def test_hparams_stand_beside_total_time_and_final_loss(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path)
-    log.hparams({"seed": 1, "name": None, "precision": "bf16"}, total_time_s=12.5, final_loss=0.75)
+    log.log_hparams({"seed": 1, "name": None, "precision": "bf16"}, total_time_s=12.5, final_loss=0.75)
     log.close()
     events = read(tmp_path)
     assert events.Scalars("hparam/total_time_s")[0].value == 12.5
@@ -54,6 +54,6 @@ def test_hparams_stand_beside_total_time_and_final_loss(tmp_path: Path) -> None:
 
 def test_hparams_without_a_final_loss_leave_it_out(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path)
-    log.hparams({"seed": 1}, total_time_s=12.5, final_loss=None)
+    log.log_hparams({"seed": 1}, total_time_s=12.5, final_loss=None)
     log.close()
     assert read(tmp_path).Tags()["scalars"] == ["hparam/total_time_s"]
