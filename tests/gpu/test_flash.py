@@ -1,4 +1,4 @@
-"""The flash kernel on packed features equals SDPA on padded ones, as far as the precision goes."""
+"""Attention on packed features equals SDPA on padded ones, within the precision."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def batch_of(lengths: tuple[int, ...]) -> MicroBatch:
 
 
 def model_of(model_type: str, implementation: str) -> QuestionAnswerer:
-    """Return two layers with heads of 64 and no dropout; equal weights whatever the attention."""
+    """Return a model of two layers with head size 64, no dropout, and equal weights for every attention."""
     config = AutoConfig.for_model(
         model_type,
         vocab_size=100,
@@ -49,14 +49,14 @@ def results(model: QuestionAnswerer, batch: MicroBatch, dtype: torch.dtype) -> l
     """Return the logits and the scaled gradients of all weights, in fp32."""
     with torch.autocast("cuda", dtype=dtype, enabled=dtype != torch.float32):
         logits = model(batch)
-    # fp16 needs a scale: its smallest gradients would vanish.
+    # Without a scale the smallest fp16 gradients underflow.
     scale = 1 if dtype == torch.float32 else 1024
     (feature_losses(logits, batch).sum() * scale).backward()
     return [logits.detach(), *(p.grad / scale for p in model.parameters() if p.grad is not None)]
 
 
 def distance(values: list[Tensor], reference: list[Tensor]) -> float:
-    """Return the largest ‖value - reference‖ / ‖reference‖ over the tensors whose reference is not nearly 0."""
+    """Return the largest ‖value - reference‖ / ‖reference‖ over tensors whose reference is not almost 0."""
     return max(
         float((value - other).norm() / other.norm())
         for value, other in zip(values, reference, strict=True)
@@ -76,7 +76,7 @@ def test_packed_fp32_equals_padded(model_type: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("implementation", [PACKED, PACKED_SDPA])
 @pytest.mark.parametrize("lengths", [LENGTHS, (384,), (1,), (7,) * 40])
-def test_packed_is_as_near_to_fp32_as_padded_is(
+def test_packed_is_as_close_to_fp32_as_padded(
     dtype: torch.dtype,
     implementation: str,
     lengths: tuple[int, ...],
@@ -91,7 +91,7 @@ def test_packed_is_as_near_to_fp32_as_padded_is(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_fused_model_is_as_near_to_fp32_as_padded_is(
+def test_fused_layers_are_as_close_to_fp32_as_padded(
     dtype: torch.dtype, record_property: Callable[[str, object], None]
 ) -> None:
     batch = batch_of(LENGTHS)
@@ -101,12 +101,12 @@ def test_fused_model_is_as_near_to_fp32_as_padded_is(
     fuse_layers(model, dtype, is_sharded=False)
     fused = distance(results(model, batch, dtype), reference)
     record_property("distance_to_fp32", {"fused": fused, "padded": padded})
-    # Values between the layers are rounded as well.
+    # The fused model also rounds values between layers.
     assert fused < 2 * padded + 1e-3
 
 
 def attention_of_ones(num_tokens: int, dropout: float, seed: int) -> Tensor:
-    """Return attention with equal probabilities over values of 1: what is left of them."""
+    """Return attention with equal probabilities over values of 1: the sum of the probabilities after dropout."""
     batch = batch_of((num_tokens,))
     zeros = torch.zeros(1, 12, num_tokens, 64, device=DEVICE, dtype=torch.bfloat16)
     torch.manual_seed(seed)
@@ -116,13 +116,13 @@ def attention_of_ones(num_tokens: int, dropout: float, seed: int) -> Tensor:
     return output.float()
 
 
-def test_flash_is_used_here() -> None:
+def test_flash_attention_needs_a_gpu_and_half_precision() -> None:
     assert has_flash_attention(DEVICE, torch.bfloat16) == (torch.cuda.get_device_capability(DEVICE) >= (8, 0))
     assert not has_flash_attention(DEVICE, torch.float32)
     assert not has_flash_attention(torch.device("cpu"), torch.bfloat16)
 
 
-def test_attention_dropout_keeps_the_mean_and_has_the_spread_of_its_probability() -> None:
+def test_attention_dropout_has_the_expected_mean_and_deviation() -> None:
     num_tokens, probability = 128, 0.1
     kept = torch.stack([attention_of_ones(num_tokens, probability, seed)[..., 0] for seed in range(20)])
     deviation = math.sqrt(probability / (1 - probability) / num_tokens)
@@ -130,7 +130,7 @@ def test_attention_dropout_keeps_the_mean_and_has_the_spread_of_its_probability(
     assert float(kept.std()) == pytest.approx(deviation, rel=0.1)
 
 
-def test_attention_dropout_follows_from_the_seed() -> None:
+def test_attention_dropout_depends_on_the_seed() -> None:
     assert torch.equal(attention_of_ones(64, 0.1, 1), attention_of_ones(64, 0.1, 1))
     assert not torch.equal(attention_of_ones(64, 0.1, 1), attention_of_ones(64, 0.1, 2))
     assert torch.equal(attention_of_ones(64, 0.0, 1), torch.ones(1, 64, 12, 64, device=DEVICE))

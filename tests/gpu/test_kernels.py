@@ -1,4 +1,4 @@
-"""The kernels against plain torch, with the same choices of dropout, worked out by NumPy."""
+"""The Triton kernels equal plain torch, with the same dropout masks, computed in NumPy."""
 
 import math
 
@@ -27,24 +27,24 @@ def word(number: int) -> Words:
     return np.array(number, dtype=np.uint32)
 
 
-def nearly_mixed(bits: Words) -> Words:
+def partly_hashed(bits: Words) -> Words:
     bits = bits ^ (bits >> word(16))
     bits = bits * word(0x7FEB352D)
     bits = bits ^ (bits >> word(15))
     return np.asarray(bits * word(0x846CA68B))
 
 
-def mixed(bits: Words) -> Words:
-    bits = nearly_mixed(bits)
+def hashed(bits: Words) -> Words:
+    bits = partly_hashed(bits)
     return np.asarray(bits ^ (bits >> word(16)))
 
 
 def kept_probabilities(begin: int, length: int, num_heads: int, dropout: float) -> Tensor:
-    """Return which of a feature's (heads, length, length) probabilities the kernel keeps."""
+    """Return which of a feature's probabilities, (heads, length, length), the kernel keeps."""
     with np.errstate(over="ignore"):
         heads = np.arange(num_heads, dtype=np.uint32) * word(0x9E3779B9) + word(SEED)
-        rows = mixed(np.arange(begin, begin + length, dtype=np.uint32) ^ mixed(heads)[:, None])
-        columns = mixed(np.arange(length, dtype=np.uint32) + word(0x85EBCA6B))
+        rows = hashed(np.arange(begin, begin + length, dtype=np.uint32) ^ hashed(heads)[:, None])
+        columns = hashed(np.arange(length, dtype=np.uint32) + word(0x85EBCA6B))
         bits = (rows[:, :, None] ^ columns) * word(0x7FEB352D)
         bits = (bits ^ (bits >> word(15))) * word(0x846CA68B)
     return torch.from_numpy(bits.view(np.int32) >= round((dropout - 0.5) * 2**32)).to(DEVICE)
@@ -91,7 +91,7 @@ def test_attention_and_its_gradients_equal_plain_ones(size: int, dropout: float,
         assert distance(part, other) < tolerance
 
 
-def test_attention_gives_equal_bits_for_equal_inputs() -> None:
+def test_attention_is_deterministic() -> None:
     cu_lengths = torch.tensor(np.concatenate([[0], np.cumsum(LENGTHS)]), dtype=torch.int32, device=DEVICE)
     packed = torch.randn(sum(LENGTHS), 3, 12, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
     results = []
@@ -121,7 +121,7 @@ def test_residual_norm_and_its_gradients_equal_plain_ones(width: int, dropout: f
     seed = torch.tensor([SEED], dtype=torch.int32, device=DEVICE) if dropout else None
     output = _ResidualNorm.apply(*inputs, seed, dropout, 1e-12)  # type: ignore[no-untyped-call]
     with np.errstate(over="ignore"):
-        bits = nearly_mixed(np.arange(rows * width, dtype=np.uint32) ^ word(SEED))
+        bits = partly_hashed(np.arange(rows * width, dtype=np.uint32) ^ word(SEED))
     is_kept = bits.view(np.int32).reshape(rows, width) >= round((dropout - 0.5) * 2**32)
     kept = torch.from_numpy(is_kept).to(DEVICE)
     dropped = torch.where(kept, (references[0] + references[1]) / (1 - dropout), 0.0)
@@ -136,7 +136,7 @@ def test_residual_norm_and_its_gradients_equal_plain_ones(width: int, dropout: f
         assert distance(mine.grad, reference.grad) < 1e-2
 
 
-def test_residual_norm_drops_by_the_probability_and_anew_for_each_seed() -> None:
+def test_residual_norm_drops_with_the_probability_and_differently_for_each_seed() -> None:
     norm = nn.LayerNorm(768, device=DEVICE)
     with torch.no_grad():
         norm.weight.fill_(1.0)
@@ -173,22 +173,22 @@ def test_gelu_and_its_gradients_equal_plain_ones(shape: tuple[int, int], dtype: 
 @pytest.mark.parametrize("num_weights", [1, 3])
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["kept", "gathered"])
-def test_linear_gives_gradients_to_its_parameters(num_weights: int, has_bias: bool, dtype: torch.dtype) -> None:
+def test_linear_computes_gradients_of_its_parameters(num_weights: int, has_bias: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     values = torch.randn(517, 64, device=DEVICE).bfloat16()
     weights = [torch.randn(96, 64, device=DEVICE).to(dtype) for _ in range(num_weights)]
     biases = [torch.randn(96, device=DEVICE).to(dtype) for _ in range(num_weights)] if has_bias else []
     parameters = [each.requires_grad_() for each in (*weights, *biases)]
     inputs = values.clone().requires_grad_()
-    joined = torch.cat(weights).detach().bfloat16()
+    concatenated = torch.cat(weights).detach().bfloat16()
     bias = torch.cat(biases).detach().bfloat16() if has_bias else None
-    output = linear(inputs, joined, bias, *parameters)
+    output = linear(inputs, concatenated, bias, *parameters)
     gradient = torch.randn_like(output)
     output.backward(gradient)
-    expected = values.double() @ joined.double().t() + (0 if bias is None else bias.double())
+    expected = values.double() @ concatenated.double().t() + (0 if bias is None else bias.double())
     assert distance(output, expected) < 5e-3
     assert inputs.grad is not None
-    assert distance(inputs.grad, gradient.double() @ joined.double()) < 5e-3
+    assert distance(inputs.grad, gradient.double() @ concatenated.double()) < 5e-3
     of_weights = (gradient.double().t() @ values.double()).chunk(num_weights)
     of_biases = gradient.double().sum(0).chunk(num_weights) if has_bias else ()
     for parameter, reference in zip(parameters, (*of_weights, *of_biases), strict=True):
@@ -204,7 +204,7 @@ needs_much_memory = pytest.mark.skipif(
 
 
 @needs_much_memory
-def test_attention_reaches_what_lies_beyond_2_to_the_31_values() -> None:
+def test_attention_is_correct_for_more_than_2_to_the_31_values() -> None:
     num_features, length, heads, size = 1830, 384, 16, 64
     cu_lengths = torch.arange(num_features + 1, dtype=torch.int32, device=DEVICE) * length
     packed = torch.randn(num_features * length, 3, heads, size, device=DEVICE, dtype=torch.bfloat16).requires_grad_()
@@ -223,7 +223,7 @@ def test_attention_reaches_what_lies_beyond_2_to_the_31_values() -> None:
 
 
 @needs_much_memory
-def test_layer_kernels_reach_what_lies_beyond_2_to_the_31_values() -> None:
+def test_layer_kernels_are_correct_for_more_than_2_to_the_31_values() -> None:
     rows, width = 2**31 // 1024 + 1000, 1024
     last = slice(-8, None)
     values = torch.randn(rows, width, device=DEVICE, dtype=torch.bfloat16)
@@ -247,7 +247,7 @@ def test_layer_kernels_reach_what_lies_beyond_2_to_the_31_values() -> None:
     assert column_sums(values, torch.float32).tolist() == [8.0] * width
 
 
-def test_column_sums_give_equal_bits_each_time() -> None:
+def test_column_sums_are_deterministic() -> None:
     values = torch.randn(4099, 2304, device=DEVICE).bfloat16()
     sums = [column_sums(values, torch.float32) for _ in range(3)]
     assert distance(sums[0], values.double().sum(0)) < 1e-5
@@ -256,7 +256,7 @@ def test_column_sums_give_equal_bits_each_time() -> None:
 
 
 @pytest.mark.parametrize("is_aligned", [True, False])
-def test_weight_kernel_equals_the_update_of_torch(is_aligned: bool) -> None:
+def test_adamw_kernel_equals_the_update_of_torch(is_aligned: bool) -> None:
     config = TrainConfig(weight_decay=0.3)
     models = []
     for _ in range(2):

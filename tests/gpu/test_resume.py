@@ -1,4 +1,4 @@
-"""A checkpoint over NCCL goes on under the other strategy, and with fewer GPUs."""
+"""A checkpoint saved over NCCL resumes with another strategy and with fewer GPUs."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,7 +11,7 @@ from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.config.train_config import Parallel, TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.training.app_state import app_state_of
-from tests.support.gpu_engines import alone, config_of, engine_of, sampler_of
+from tests.support.gpu_train_steps import alone, config_of, sampler_of, train_step_of
 from tests.support.ranks import run_on_ranks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -21,16 +21,16 @@ SAVED_AT, STEPS = 20, 50
 
 
 def losses_of(topology: Topology, config: TrainConfig, directory: Path, steps: range) -> list[float]:
-    """Return the losses of the steps, going on from what is saved and saving at the end."""
+    """Return the losses of the steps: from 0 with a checkpoint at the end, later ones resumed from it."""
     with ExitStack() as stack:
-        engine, plan = engine_of(config, topology, stack)
-        checkpointer = Checkpointer(directory, topology, app_state_of(engine), keep=10)
+        train_step, plan = train_step_of(config, topology, stack)
+        checkpointer = Checkpointer(directory, topology, app_state_of(train_step), keep=10)
         found = checkpointer.newest_whole()
         if steps.start:
             assert found is not None
             checkpointer.restore(*found)
         sampler = sampler_of(config, plan, topology)
-        losses = [float(engine.run(sampler.step_batch(step), config.learning_rate).scalars[0]) for step in steps]
+        losses = [float(train_step.run(sampler.step_batch(step), config.learning_rate).scalars[0]) for step in steps]
         if not steps.start:
             checkpointer.start(steps.stop, "final")
             checkpointer.finish()
@@ -45,7 +45,7 @@ def losses_of(topology: Topology, config: TrainConfig, directory: Path, steps: r
         ("bf16", 3e-2, "fsdp", "ddp"),
     ],
 )
-def test_checkpoint_goes_on_under_another_strategy_and_alone(
+def test_checkpoint_resumes_with_another_strategy_and_on_one_gpu(
     precision: str,
     tolerance: float,
     before: Parallel,

@@ -1,4 +1,4 @@
-"""Whole training runs on GPUs: precisions, strategies over NCCL, resuming, and what the record says of the devices."""
+"""Whole training runs on GPUs: precisions, strategies over NCCL, resume, and facts of the devices in the journal."""
 
 import signal
 import sys
@@ -18,7 +18,7 @@ needs_two = pytest.mark.skipif(NUM_GPUS < 2, reason="needs two CUDA devices")
 
 FP16_AS_ON_A_T4 = ("--precision=fp16", "--attention=sdpa")
 CAPTURED = ("--precision=bf16", "--micro-batch-size=7")
-"""CUDA graphs, where nothing is said against them."""
+"""CUDA graphs, unless an option excludes them."""
 
 RUNS: dict[str, tuple[int, tuple[str, ...]]] = {
     "fp32": (1, ("--precision=fp32",)),
@@ -58,7 +58,7 @@ def command(num_ranks: int, arguments: list[str]) -> list[str]:
 
 
 def run(home: Path, num_ranks: int, arguments: list[str], device: int) -> Path:
-    """Train in a home of its own and return the run directory."""
+    """Train in a new home directory and return the run directory."""
     visible = ",".join(map(str, range(NUM_GPUS))) if num_ranks > 1 else str(device)
     environ = training.environment(home, CUDA_VISIBLE_DEVICES=visible)
     done = run_command(*command(num_ranks, arguments), env=environ)
@@ -68,7 +68,7 @@ def run(home: Path, num_ranks: int, arguments: list[str], device: int) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tiny_model: Path, tiny_squad: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Return the run directories to come of `RUNS`, which share the GPUs: none of them is timed."""
+    """Return futures of the run directories of `RUNS`, which share the GPUs, since none is timed."""
     possible = {name: what for name, what in RUNS.items() if what[0] <= NUM_GPUS}
     result: Finished = {}
     with ThreadPoolExecutor(len(possible)) as pool:
@@ -89,14 +89,14 @@ def gap(finished: Finished, name: str, other: str) -> float:
 
 @needs_two
 @pytest.mark.parametrize("name", ["fp32-captured", "fp32-ddp", "fp32-fsdp"])
-def test_fp32_losses_are_those_of_one_gpu(name: str, finished: Finished, record_property: Note) -> None:
+def test_fp32_losses_equal_those_of_one_gpu(name: str, finished: Finished, record_property: Note) -> None:
     largest = gap(finished, name, "fp32")
     record_property("largest_gap", largest)
     assert largest < 1e-4
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if not name.startswith("fp32")])
-def test_half_precision_losses_are_near_those_of_fp32(name: str, finished: Finished, record_property: Note) -> None:
+def test_half_precision_losses_are_close_to_those_of_fp32(name: str, finished: Finished, record_property: Note) -> None:
     if RUNS[name][0] > NUM_GPUS:
         pytest.skip("needs two CUDA devices")
     largest = gap(finished, name, "fp32")
@@ -117,14 +117,14 @@ def test_half_precision_losses_are_near_those_of_fp32(name: str, finished: Finis
         ("fp16", ("fp16", "sdpa", False, True, False)),
     ],
 )
-def test_record_says_what_was_in_use(
+def test_journal_names_the_optimizations_in_use(
     name: str, expected: tuple[str, str, bool, bool, bool], finished: Finished
 ) -> None:
     setup = training.journal(finished[name].result())["setup"][0]
     assert tuple(setup[key] for key in ("precision", "attention", "is_compiled", "is_captured", "is_fused")) == expected
 
 
-def test_record_names_the_card_and_its_memory(finished: Finished) -> None:
+def test_journal_names_the_gpu_and_its_memory(finished: Finished) -> None:
     lines = training.journal(finished["bf16"].result())
     host = lines["hosts"][0]["hosts"][0]
     assert host["device_type"] == "cuda"
@@ -134,7 +134,7 @@ def test_record_names_the_card_and_its_memory(finished: Finished) -> None:
     assert lines["end"][0]["peak_memory_bytes"] == max(line["peak_memory_bytes"] for line in lines["step"])
 
 
-def test_system_samples_have_the_figures_of_the_card(finished: Finished) -> None:
+def test_system_samples_contain_values_of_the_gpu(finished: Finished) -> None:
     samples = training.journal(finished["bf16-compiled"].result())["system"]
     gpus = [gpu for line in samples for gpu in line["gpus"]]
     assert gpus
@@ -144,14 +144,14 @@ def test_system_samples_have_the_figures_of_the_card(finished: Finished) -> None
         assert gpu["power_w"] > 0
 
 
-def test_captured_steps_that_were_replayed_count_and_captures_do_not(finished: Finished) -> None:
+def test_replayed_steps_count_and_captured_ones_are_warmup(finished: Finished) -> None:
     steps = training.journal(finished["bf16-captured"].result())["step"]
     counted = [line for line in steps if not line["is_warmup"]]
     assert 10 < len(counted) < len(steps) - 4
 
 
 @needs_two
-def test_run_goes_on_with_fewer_gpus(
+def test_run_resumes_with_fewer_gpus(
     finished: Finished, tiny_model: Path, tiny_squad: Path, tmp_path: Path, record_property: Note
 ) -> None:
     arguments = flags(tiny_model, tiny_squad, "--precision=fp32")
@@ -170,7 +170,7 @@ def test_run_goes_on_with_fewer_gpus(
 
 
 @pytest.mark.parametrize("graphs", [False, True])
-def test_profile_has_figures_of_the_card(graphs: bool, tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+def test_profile_contains_kernels_of_the_gpu(graphs: bool, tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
     arguments = flags(
         tiny_model, tiny_squad, "--precision=bf16", "--profile", "--micro-batch-size=7", f"--cuda-graphs={graphs}"
     )

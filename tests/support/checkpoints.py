@@ -13,7 +13,7 @@ from elasticqa.checkpoint.retention import put_in_place
 from elasticqa.config.train_config import Parallel
 from elasticqa.distributed.topology import Topology
 from elasticqa.training.app_state import app_state_of
-from tests.support.engines import CONFIG, engine, losses
+from tests.support.train_steps import CONFIG, losses, new_train_step
 
 ALONE = Topology.from_env({})
 
@@ -46,7 +46,7 @@ class SomeProgress:
 
 def save(topology: Topology, directory: Path, parallel: Parallel, step: int, keep: int = 2) -> tuple[Path, Manifest]:
     """Train ``step`` steps and save."""
-    trained = engine(topology, parallel)
+    trained = new_train_step(topology, parallel)
     losses(trained, range(step))
     app_state = {**app_state_of(trained), PROGRESS: SomeProgress(step)}
     checkpointer = Checkpointer(directory, topology, app_state, keep=keep, config=CONFIG.to_dict())
@@ -57,7 +57,7 @@ def save(topology: Topology, directory: Path, parallel: Parallel, step: int, kee
 
 def save_some(directory: Path, *steps: int, keep: int = 9) -> Checkpointer:
     """Save an untrained model under each step and return the checkpointer."""
-    checkpointer = Checkpointer(directory, ALONE, app_state_of(engine(ALONE, "none")), keep=keep)
+    checkpointer = Checkpointer(directory, ALONE, app_state_of(new_train_step(ALONE, "none")), keep=keep)
     for step in steps:
         checkpointer.start(step, "final")
         checkpointer.finish()

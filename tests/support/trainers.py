@@ -19,7 +19,7 @@ from elasticqa.run.recorder import Recorder
 from elasticqa.training.app_state import app_state_of
 from elasticqa.training.progress import Progress
 from elasticqa.training.trainer import Trainer
-from tests.support.engines import BATCH, FEATURES, engine
+from tests.support.train_steps import BATCH, FEATURES, new_train_step
 from tests.support.training import journal
 
 ALONE = Topology.from_env({})
@@ -50,7 +50,7 @@ def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trai
         model.eval()
         return evaluation(step) if topology.is_main else None
 
-    train_step = engine(topology, "ddp")
+    train_step = new_train_step(topology, "ddp")
     progress = Progress(plan=plan)
     recorder = Recorder(
         config,

@@ -14,13 +14,13 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import JournalError
 from elasticqa.training.app_state import app_state_of
 from tests.support.checkpoints import ALONE, LineList, flip, names, save, save_some
-from tests.support.engines import engine, losses
 from tests.support.ranks import run_on_ranks
+from tests.support.train_steps import losses, new_train_step
 
 
 def go_on(topology: Topology, directory: Path, parallel: Parallel, steps: range) -> tuple[int, list[float]]:
-    """Restore the newest checkpoint into a fresh engine and return its step and the losses from there."""
-    restored = engine(topology, parallel)
+    """Restore the newest checkpoint into a fresh train step and return its step and the losses from there."""
+    restored = new_train_step(topology, parallel)
     restored.prime(steps.start)
     checkpointer = Checkpointer(directory, topology, app_state_of(restored), keep=2)
     found = checkpointer.newest_whole()
@@ -33,7 +33,7 @@ def go_on(topology: Topology, directory: Path, parallel: Parallel, steps: range)
 @pytest.fixture(scope="module")
 def uninterrupted() -> list[float]:
     """Return the losses of six steps in one process."""
-    return losses(engine(ALONE, "none"), range(6))
+    return losses(new_train_step(ALONE, "none"), range(6))
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_note_of_the_best_that_cannot_be_trusted_is_replaced(content: str, tmp_p
 
 def test_optimizer_state_is_restored_exactly(tmp_path: Path) -> None:
     path, manifest = save(ALONE, tmp_path, "none", 3)
-    trained, restored = engine(ALONE, "none"), engine(ALONE, "none")
+    trained, restored = new_train_step(ALONE, "none"), new_train_step(ALONE, "none")
     losses(trained, range(3))
     Checkpointer(tmp_path, ALONE, app_state_of(restored), keep=2).restore(path, manifest)
     expected, state = trained.optimizer.state_dict()["state"], restored.optimizer.state_dict()["state"]
@@ -173,7 +173,7 @@ def test_optimizer_state_is_restored_exactly(tmp_path: Path) -> None:
 
 def steps_during_a_save(topology: Topology, directory: Path, parallel: Parallel) -> tuple[bool, list[float]]:
     """Run three steps, begin to save, run three more before a byte of it may be written, and only then let it go on."""
-    trained, may_write = engine(topology, parallel), threading.Event()
+    trained, may_write = new_train_step(topology, parallel), threading.Event()
 
     class Waiting(LineList):
         def flush(self) -> None:
@@ -208,7 +208,7 @@ def test_steps_taken_during_a_save_are_not_in_it_and_are_taken_again_bit_for_bit
 
 def test_commit_is_told_with_its_times(tmp_path: Path) -> None:
     record = LineList()
-    checkpointer = Checkpointer(tmp_path, ALONE, app_state_of(engine(ALONE, "none")), keep=2, record=record)
+    checkpointer = Checkpointer(tmp_path, ALONE, app_state_of(new_train_step(ALONE, "none")), keep=2, record=record)
     checkpointer.start(1, "interval")
     checkpointer.finish()
     ((kind, fields),) = record.lines

@@ -20,9 +20,9 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import CheckpointError, RunGoneError
 from elasticqa.training.app_state import app_state_of
 from tests.support.checkpoints import ALONE, names, save, save_some
-from tests.support.engines import engine, losses
 from tests.support.paths import REPOSITORY
 from tests.support.ranks import run_on_ranks
+from tests.support.train_steps import losses, new_train_step
 
 
 class FullDisk(io.FileIO):
@@ -107,7 +107,7 @@ def test_directory_that_cannot_be_made_fails_on_every_rank(tmp_path: Path) -> No
 
 def fail_in_the_background(topology: Topology, directory: Path) -> tuple[str, str, list[str]]:
     """Return what the save after one without room raised, how the one after that ended, and what is there."""
-    trained = engine(topology, "ddp")
+    trained = new_train_step(topology, "ddp")
     checkpointer = Checkpointer(directory, topology, app_state_of(trained), keep=2)
     losses(trained, range(1))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -142,10 +142,10 @@ from pathlib import Path
 from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.training.app_state import app_state_of
 from tests.support.checkpoints import ALONE, LineList, save_some
-from tests.support.engines import engine
+from tests.support.train_steps import new_train_step
 directory = Path(sys.argv[1])
 save_some(directory, 1)
-untrained = engine(ALONE, "none")
+untrained = new_train_step(ALONE, "none")
 class Waiting(LineList):
     def flush(self):
         print("saving", flush=True)

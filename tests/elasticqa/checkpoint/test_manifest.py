@@ -11,7 +11,7 @@ import pytest
 
 from elasticqa.checkpoint.manifest import checkpoint_directories, read_manifest
 from tests.support.checkpoints import ALONE, flip, names, save, save_some
-from tests.support.engines import CONFIG
+from tests.support.train_steps import CONFIG
 
 
 def test_manifest_lists_every_file_with_size_and_digest(tmp_path: Path) -> None:

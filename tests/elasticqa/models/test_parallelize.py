@@ -14,15 +14,15 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
 from elasticqa.models.parallelize import free_gathered_weights, local_parameter_bytes, parallelize, set_gradient_sync
 from elasticqa.models.question_answering import checkpoint_activations, encoder_layers, feature_losses
-from tests.support.engines import FEATURES, engine, losses
 from tests.support.models import tiny
 from tests.support.ranks import run_on_ranks
+from tests.support.train_steps import FEATURES, losses, new_train_step
 
 ALONE = Topology.from_env({})
 
 
 def training_losses(topology: Topology, parallel: Parallel) -> list[float]:
-    return losses(engine(topology, parallel), range(4))
+    return losses(new_train_step(topology, parallel), range(4))
 
 
 @pytest.mark.slow
@@ -35,7 +35,7 @@ def test_losses_of_parallel_ranks_equal_those_of_one_process(parallel: Parallel,
 
 
 def bytes_while_training(topology: Topology, parallel: Parallel) -> list[int]:
-    trained = engine(topology, parallel)
+    trained = new_train_step(topology, parallel)
     sizes = [local_parameter_bytes(trained.model)]
     losses(trained, range(1))
     sizes.append(local_parameter_bytes(trained.model))

@@ -1,4 +1,4 @@
-"""Small engines on the ranks that a test runs on: equal weights and batches whatever the strategy."""
+"""Small train steps on the ranks of a test, with equal weights and batches for every strategy."""
 
 from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import Parallel, Precision, TrainConfig
@@ -14,8 +14,8 @@ FEATURES = random_features((12, 3, 40, 7, 22, 31, 5, 9, 18, 2, 27))
 BATCH = 4
 
 
-def engine(topology: Topology, parallel: Parallel, precision: Precision = "fp32") -> EagerTrainStep:
-    """Return an engine before its first step; a single process asks for ``ddp`` and gets the bare model."""
+def new_train_step(topology: Topology, parallel: Parallel, precision: Precision = "fp32") -> EagerTrainStep:
+    """Return a train step with initial weights."""
     model = parallelize(tiny("bert", "packed"), parallel, topology, precision)
     optimizer = build_optimizer(model, CONFIG)
     return EagerTrainStep(
@@ -29,14 +29,14 @@ def engine(topology: Topology, parallel: Parallel, precision: Precision = "fp32"
     )
 
 
-def losses(engine: EagerTrainStep, steps: range) -> list[float]:
-    """Return the losses of training steps numbered from 0; 3 steps are an epoch, and the last has 3 features."""
+def losses(train_step: EagerTrainStep, steps: range) -> list[float]:
+    """Return the losses of steps, numbered from 0; an epoch has 3 steps, and the last of them has 3 features."""
     sampler = Sampler(
         BatchPlan(len(FEATURES), BATCH, 3, 1000),
         FEATURES.lengths,
         seed=1,
-        rank=engine.topology.rank,
-        world_size=engine.topology.world_size,
+        rank=train_step.topology.rank,
+        world_size=train_step.topology.world_size,
         micro_batch_size=2,
     )
-    return [float(engine.run(sampler.step_batch(step), CONFIG.learning_rate).scalars[0]) for step in steps]
+    return [float(train_step.run(sampler.step_batch(step), CONFIG.learning_rate).scalars[0]) for step in steps]

@@ -1,4 +1,4 @@
-"""Processes that want the same features: one builds, and a killed builder keeps nobody waiting."""
+"""One of several processes builds the cached features; if it is killed, the next one builds them."""
 
 import os
 import signal
@@ -53,8 +53,8 @@ def start(code: str, *arguments: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_processes_that_come_together_share_one_build(tmp_path: Path) -> None:
-    # Saved, since training one breaks ties differently in each process.
+def test_concurrent_processes_share_one_build(tmp_path: Path) -> None:
+    # Saved, since training a tokenizer breaks ties differently in each process.
     saved, path = tmp_path / "tokenizer.json", write(tmp_path / "a.json", document())
     bert_tokenizer().backend_tokenizer.save(str(saved))
     workers = [start(WORKER, path, tmp_path / "cache", saved) for _ in range(3)]
@@ -68,7 +68,7 @@ def test_processes_that_come_together_share_one_build(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_builder_lets_the_next_one_build(tmp_path: Path) -> None:
+def test_next_process_builds_after_the_builder_is_killed(tmp_path: Path) -> None:
     request = FeatureRequest(write(tmp_path / "a.json", document()), True, Windowing(40, 8))
     tokenizer, cache_dir = bert_tokenizer(), tmp_path / "cache"
     before = load_or_build(request, tokenizer, cache_dir).features.input_ids.tolist()

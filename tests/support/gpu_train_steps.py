@@ -1,4 +1,4 @@
-"""Engines on a GPU: equal weights and batches whatever the precision and strategy."""
+"""Train steps on a GPU, with equal weights and batches for every precision and strategy."""
 
 from contextlib import ExitStack
 
@@ -16,9 +16,7 @@ from elasticqa.training.train_step import TrainStep
 from tests.support.models import random_features
 
 LENGTHS = tuple((7 * n) % 61 + 4 for n in range(75))
-"""75 features: 9 steps of 8 and one of 3 are an epoch."""
-
-
+"""75 features: an epoch has 9 steps of 8 features and one of 3."""
 FEATURES = random_features(LENGTHS)
 
 
@@ -31,7 +29,7 @@ def config_of(precision: Precision, **more: object) -> TrainConfig:
     return TrainConfig(**fields)  # type: ignore[arg-type]
 
 
-def engine_of(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[TrainStep, BatchPlan]:
+def train_step_of(config: TrainConfig, topology: Topology, stack: ExitStack) -> tuple[TrainStep, BatchPlan]:
     dropout = config.dropout
     bert = AutoConfig.for_model(
         "bert", vocab_size=100, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
@@ -41,9 +39,9 @@ def engine_of(config: TrainConfig, topology: Topology, stack: ExitStack) -> tupl
     torch.manual_seed(0)
     answerer = QuestionAnswerer(AutoModelForQuestionAnswering.from_config(bert), ModelSpec.of(bert, config.attention))
     plan = batch_plan(config, len(FEATURES), topology.world_size)
-    engine = build_train_step(config, topology, plan=plan, features=FEATURES, answerer=answerer, stack=stack)
-    engine.prime(0)
-    return engine, plan
+    train_step = build_train_step(config, topology, plan=plan, features=FEATURES, answerer=answerer, stack=stack)
+    train_step.prime(0)
+    return train_step, plan
 
 
 def sampler_of(config: TrainConfig, plan: BatchPlan, topology: Topology) -> Sampler:
