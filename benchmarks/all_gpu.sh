@@ -20,7 +20,7 @@ measure() { # SECONDS MODULE RESULTS [OPTION ...]
         --results "$OUT/$results.json" "$@" || echo "FAILED $module ($?)"
 }
 
-together() { # SECONDS MODULE RESULTS [OPTION ...], on both GPUs
+on_both_gpus() { # SECONDS MODULE RESULTS [OPTION ...], on both GPUs
     seconds=$1 module=$2 results=$3
     shift 3
     timeout -k 10 "$seconds" torchrun --standalone --nproc-per-node 2 -m "benchmarks.$module" --tokenizer "$TOKENIZER" \
@@ -35,7 +35,7 @@ on_card() { # GPU COMMAND ..., with half of the cores
     "$@"
 }
 
-beside() { # COMMAND ... -- COMMAND ...: the first on GPU 0, the second on GPU 1
+in_parallel() { # COMMAND ... -- COMMAND ...: the first on GPU 0, the second on GPU 1
     local first=()
     while [ "$1" != -- ]; do
         first+=("$1")
@@ -52,7 +52,7 @@ for group in "$@"; do
     echo "== $group $(date +%T)"
     case $group in
     speed)
-        beside measure 330 training.train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
+        in_parallel measure 330 training.train_speed speed-24 --squad "$train" --batch-sizes 24 --seconds 1.5 --ready-within 110 -- \
             measure 330 training.train_speed speed-96 --squad "$train" --batch-sizes 96 --seconds 1.5 --ready-within 110
         ;;
     # Weak and strong scaling separately: all variants of both need more memory than two GPUs have.
@@ -65,16 +65,16 @@ for group in "$@"; do
         measure 60 training.step_parts parts-24 --squad "$train"
         for variant in ddp "ddp --exchange ddp" "ddp --exchange none" "ddp --bucket-mib 25" fsdp; do
             # shellcheck disable=SC2086 # a strategy and options
-            together 60 training.step_parts "parts-48-${variant//[ -]/}" --squad "$train" --batch-size 48 --parallel $variant
+            on_both_gpus 60 training.step_parts "parts-48-${variant//[ -]/}" --squad "$train" --batch-size 48 --parallel $variant
         done
         timeout -k 10 45 torchrun --standalone --nproc-per-node 2 -m benchmarks.training.ceilings --results "$OUT/ceilings.json" ||
             echo "FAILED ceilings ($?)"
         ;;
     saving)
-        beside measure 140 checkpoints.save_stall stall-1 --squad "$train" --saves 12 -- measure 100 training.evaluation_speed evaluation-base \
+        in_parallel measure 140 checkpoints.save_stall stall-1 --squad "$train" --saves 12 -- measure 100 training.evaluation_speed evaluation-base \
             --squad "$train" --dev "$dev"
         for parallel in ddp fsdp; do
-            together 140 checkpoints.save_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --saves 12
+            on_both_gpus 140 checkpoints.save_stall "stall-$parallel-2" --squad "$train" --batch-size 48 --parallel "$parallel" --saves 12
         done
         ;;
     resize)
@@ -91,7 +91,7 @@ for group in "$@"; do
         ;;
     # Time of the recipe on one GPU, quality runs of both trainers on the other.
     recipe-and-quality)
-        beside measure 400 quality.recipe_time recipe --dataset "$DATASET" --parallel none -- \
+        in_parallel measure 400 quality.recipe_time recipe --dataset "$DATASET" --parallel none -- \
             measure 400 quality.parity quality --dataset "$DATASET" --model "${MINILM:?}" --limit 370 --cards 1 1
         ;;
     *)

@@ -82,10 +82,10 @@ def take(given: argparse.Namespace, part: Part, topology: Topology) -> dict[str,
     with ExitStack() as stack:
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         loop = Loop(config, Data.of(given).features(), topology, given.model, stack, **off)
-        engine, record = loop.train_step, SaveTimes()
-        checkpointer = Checkpointer(Path(part.directory), topology, app_state_of(engine), keep=9, record=record)
+        train_step, record = loop.train_step, SaveTimes()
+        checkpointer = Checkpointer(Path(part.directory), topology, app_state_of(train_step), keep=9, record=record)
         stack.callback(checkpointer.close)
-        engine.prime(part.first)
+        train_step.prime(part.first)
         loop.skip(part.first)
         began = time.perf_counter()
         if (found := checkpointer.newest_whole()) is not None:
@@ -133,17 +133,19 @@ def main() -> int:
     sizes = range(1, given.most_ranks + 1)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        places = {(parallel, size): f"{folder}/{parallel}-{size}" for size in sizes for parallel in STRATEGIES}
-        wholes: dict[tuple[Parallel, int], dict[str, Any]] = {}
+        directories = {(parallel, size): f"{folder}/{parallel}-{size}" for size in sizes for parallel in STRATEGIES}
+        uninterrupted: dict[tuple[Parallel, int], dict[str, Any]] = {}
         for size in sizes:
-            told = on_ranks(size, given, [Part(parallel, places[parallel, size], 0, last) for parallel in STRATEGIES])
-            wholes |= {(parallel, size): each for parallel, each in zip(STRATEGIES, told, strict=True)}
+            results = on_ranks(
+                size, given, [Part(parallel, directories[parallel, size], 0, last) for parallel in STRATEGIES]
+            )
+            uninterrupted |= {(parallel, size): each for parallel, each in zip(STRATEGIES, results, strict=True)}
         (fresh,) = on_ranks(1, given, [Part("ddp", f"{folder}/none", half, last)])
         for size in sizes:
-            pairs = list(itertools.product(places, STRATEGIES))
-            resumed = on_ranks(size, given, [Part(after, places[saved], half, last) for saved, after in pairs])
+            pairs = list(itertools.product(directories, STRATEGIES))
+            resumed = on_ranks(size, given, [Part(after, directories[saved], half, last) for saved, after in pairs])
             for (saved, after), each in zip(pairs, resumed, strict=True):
-                rows.append(row_of(given, saved, wholes[saved], (after, size), each, fresh))
+                rows.append(row_of(given, saved, uninterrupted[saved], (after, size), each, fresh))
                 write(given.results, rows)
                 print(line_of(rows[-1]), flush=True)
     return int(max(row["largest_difference"] for row in rows) > given.tolerance)

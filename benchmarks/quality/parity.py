@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.support.setup import facts, model_directory, model_name, write
 
 RUNS = "runs.tar"
-"""Ending of the archive beside the results, for `elasticqa import`: bundles, and a Trainer folder per seed."""
+"""Ending of the archive next to the results, for `elasticqa import`: bundles, and a Trainer folder per seed."""
 POLL_S = 0.5
 CURVE_EVERY = 50
 """Steps per point of a loss curve; a point is their mean."""

@@ -49,7 +49,7 @@ class Data:
         return cls(given.squad, given.tokenizer, given.cache)
 
     def features(self) -> Features:
-        """Return the features of the training file, from the cache after the first time."""
+        """Return the features of the training file; only the first call builds them."""
         return squad_features(self.squad, self.tokenizer, self.cache)
 
 
@@ -70,7 +70,7 @@ def squad_features(squad: Path, tokenizer: Path, cache: Path) -> Features:
 
 
 def bert_config(model: str, **more: Any) -> PretrainedConfig:
-    """Return the configuration of a BERT of the size, with its own dropout of 0.1, or that of a directory."""
+    """Return the configuration of a BERT of the given size, with dropout 0.1, or that of a directory."""
     result: PretrainedConfig
     if model in MODELS:
         result = AutoConfig.for_model("bert", **MODELS[model], **more)
@@ -115,7 +115,7 @@ def model_name(model: str) -> str:
 
 
 def card() -> str:
-    """Return the name of the GPU, or that of the processor with the number of threads in use."""
+    """Return the name of the GPU, or of the processor with the number of threads in use."""
     name = host_facts(0, 1)["device_name"]
     return str(name) if torch.cuda.is_available() else f"{name}, {torch.get_num_threads()} threads"
 

@@ -94,7 +94,7 @@ def run(case: Case, worker: Worker) -> None:
 
 
 class Loop:
-    """An engine and the steps that it takes, over and over again those of the first epoch that are full."""
+    """A train step that takes the full batches of the first epoch, over and over again."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Loop:
         stack: ExitStack,
         **more: Any,
     ) -> None:
-        """Build an engine, with ``more`` changed in the model's configuration; every rank must call this."""
+        """Build the train step; ``more`` changes the model's configuration. Every rank must call this."""
         self._config = config
         # As the trainer does: on a CPU, prefetching competes with the step.
         self._is_ahead = topology.device.type == "cuda"

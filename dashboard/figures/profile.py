@@ -39,7 +39,7 @@ def parts_figure(bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Figure:
         height=120 + 34 * max(1, len(bars)),
         hovermode="closest",
         yaxis=rows,
-        xaxis=axis("share of the trace's span (%)", range=[0, 100]),
+        xaxis=axis("share of the trace's time (%)", range=[0, 100]),
         margin={"l": 16, "r": 16, "t": 40, "b": 48},
         showlegend=True,
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},

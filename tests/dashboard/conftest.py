@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
-from tests.support.dashboard_homes import HOSTILE, NOW, client_on, fill
+from tests.support.dashboard_homes import HOSTILE, NOW, client_on
 from tests.support.dashboard_lab import ANSWERS, write_lab
 from tests.support.dashboard_traces import hostile_profile
 
@@ -16,7 +16,6 @@ from tests.support.dashboard_traces import hostile_profile
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     home = tmp_path_factory.mktemp("lab")
     write_lab(home / "runs", NOW)
-    fill(home)
     with client_on(home) as client:
         yield client
 
@@ -39,7 +38,5 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         answers=({**ANSWERS[0], "question": HOSTILE, "context": HOSTILE * 9, "prediction": HOSTILE, "id": HOSTILE},),
     )
     write_run(home / "runs", spec)
-    write_run(home / "runs", replace(spec, run_id=ulid(2), attempts=(AttemptSpec(1, 60, NOW - 400),)))
-    fill(home)
-    with client_on(home) as client:
+    with client_on(home, replace(spec, run_id=ulid(2), attempts=(AttemptSpec(1, 60, NOW - 400),))) as client:
         yield client

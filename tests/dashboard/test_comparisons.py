@@ -6,7 +6,7 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
-from tests.support.dashboard_homes import NOW, client_on, fill
+from tests.support.dashboard_homes import NOW, client_on
 
 
 def test_speedup_names_reference_times_and_differences(lab: TestClient) -> None:
@@ -52,7 +52,6 @@ def test_scaling_law_needs_four_sizes(lab: TestClient, tmp_path: Path) -> None:
         write_run(
             tmp_path / "runs", RunSpec(ulid(number), (attempt,), world_size=size, num_steps=40, step_time_s=1 / size)
         )
-    fill(tmp_path)
     with client_on(tmp_path) as client:
         page = client.get("/speedup?recipe=squad").text
     law = page[page.index("fitted to the medians") : page.index("How to read it")]
@@ -68,15 +67,13 @@ def test_rows_that_differ_in_one_setting_show_it(tmp_path: Path) -> None:
         spec = RunSpec(ulid(number), (attempt,), parallel="none", num_steps=max_steps, settings=settings)
         write_run(tmp_path / "runs", spec)
     spec = RunSpec(ulid(9), (AttemptSpec(1, 10, NOW),), world_size=2, num_steps=10, settings=settings)
-    write_run(tmp_path / "runs", spec)
-    fill(tmp_path)
-    with client_on(tmp_path) as client:
+    with client_on(tmp_path, spec) as client:
         page = client.get("/speedup?recipe=squad").text
         rates = client.get("/throughput").text
         (chart,) = re.findall(r'data-figure="([^"]+)"', page)
         labels = client.get(chart.replace("&amp;", "&")).json()["layout"]["yaxis"]["ticktext"]
     rows = page[page.index("<tbody>") : page.index("</tbody>")]
-    assert re.findall(r'distinguishing_settings">(.*?)</span>', rows).count("max_<wbr>steps 7") == 1
+    assert re.findall(r'sub settings">(.*?)</span>', rows).count("max_<wbr>steps 7") == 1
     assert "max_<wbr>steps 7" in rates
     assert labels[:2] == ["single process, 1 GPU<br>max_steps 10", "single process, 1 GPU<br>max_steps 7"]
     assert rows.count("compare with this") == len(labels)
@@ -89,10 +86,7 @@ def test_row_of_unequal_work_says_so_and_a_row_without_reference_shows_the_comma
     one = RunSpec(ulid(1), (AttemptSpec(1, 4, NOW - 900),), parallel="none", num_steps=4, settings={"max_steps": 4})
     two = RunSpec(ulid(2), (AttemptSpec(1, 10, NOW - 500),), world_size=2, num_steps=10, settings={"max_steps": 10})
     alone = RunSpec(ulid(3), (AttemptSpec(1, 10, NOW - 100),), world_size=2, num_steps=10, recipe="a; b")
-    for spec in (one, two, alone):
-        write_run(tmp_path / "runs", spec)
-    fill(tmp_path)
-    with client_on(tmp_path) as client:
+    with client_on(tmp_path, one, two, alone) as client:
         page = client.get("/speedup").text
     assert "4 against 10 steps: not equal work, and a throughput is missing" in page
     command = "torchx run -s local_cwd components/train.py:baseline -- --recipe"

@@ -92,7 +92,7 @@ def test_mark_near_the_left_edge_has_its_word_on_the_right() -> None:
     assert list(figure.data[-1].textposition) == ["top right", "top left"]
 
 
-def test_timeline_of_many_attempts_names_none_beside_its_mark() -> None:
+def test_timeline_of_many_attempts_has_no_names_at_the_marks() -> None:
     figure = timeline_figure([stretch(number, number * 10.0, number * 10.0 + 5) for number in range(1, 20)], [], [])
     assert figure.data[-1].mode == "markers"
     assert timeline_figure([], [], []).data == ()

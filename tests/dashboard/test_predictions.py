@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from dashboard.routes.predictions import MAX_CONTEXT, passage
 from db.queries import PredictionRow
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
-from tests.support.dashboard_homes import KILLED, MOST_BYTES, NOW, RUNNING, client_on, fill
+from tests.support.dashboard_homes import KILLED, MOST_BYTES, NOW, RUNNING, client_on, ingest_home
 from tests.support.dashboard_lab import ANSWERS
 
 ADDRESS = f"/runs/{KILLED}/predictions"
@@ -67,7 +67,7 @@ def test_run_without_predictions_says_so(lab: TestClient) -> None:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     write_run(tmp_path / "runs", SPEC)
-    fill(tmp_path)
+    ingest_home(tmp_path)
     return tmp_path
 
 
@@ -98,7 +98,6 @@ def test_path_outside_the_run_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(json.dumps(ANSWERS[0]))
     journal = tmp_path / "runs" / SPEC.run_id / "journal" / "attempt-0001-node-00000.jsonl"
     journal.write_text(journal.read_text().replace("predictions/attempt-0001-step-00000100-dev.jsonl", "../../secret"))
-    fill(tmp_path)
     with client_on(tmp_path) as client:
         page = client.get(f"/runs/{SPEC.run_id}/predictions").text
     assert "The predictions file is not on this machine" in page
@@ -107,9 +106,7 @@ def test_path_outside_the_run_is_not_read(tmp_path: Path) -> None:
 
 def test_page_of_long_texts_stays_small(tmp_path: Path) -> None:
     long = tuple({**answer, "context": answer["context"] + "word " * 5_000} for answer in ANSWERS)
-    write_run(tmp_path / "runs", replace(SPEC, answers=long))
-    fill(tmp_path)
-    with client_on(tmp_path) as client:
+    with client_on(tmp_path, replace(SPEC, answers=long)) as client:
         assert len(client.get(f"/runs/{SPEC.run_id}/predictions").content) < MOST_BYTES
 
 

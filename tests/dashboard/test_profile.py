@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
-from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
+from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on
 from tests.support.dashboard_traces import gpu_profile
 
 ON_GPU, ON_CPU = ulid(13), ulid(101)
@@ -28,15 +28,7 @@ def numbers_of(row: str) -> list[str]:
 
 def test_profiler_compares_shares_over_runs_and_hardware(lab: TestClient) -> None:
     row = row_of(lab.get("/profiler").text, ON_GPU)
-    assert re.findall(r'class="number">([\d.]+)</td>', row)[1:] == [
-        "64.5",
-        "15.0",
-        "7.5",
-        "3.0",
-        "26.0",
-        "13.0",
-        "40.0",
-    ]
+    assert numbers_of(row) == ["64.5", "15.0", "7.5", "3.0", "26.0", "13.0", "40.0"]
     figure = lab.get("/figures/profiler.json").json()
     assert figure["layout"]["barmode"] == "stack"
     assert {trace["name"] for trace in figure["data"]} >= {"compute", "exposed communication", "host in operators"}
@@ -108,7 +100,6 @@ def test_trace_outside_the_run_cannot_be_downloaded(tmp_path: Path) -> None:
     journal = tmp_path / "runs" / PLAIN.run_id / "journal" / "attempt-0001-node-00000.jsonl"
     named = "traces/attempt-0001-rank-00000.json.gz"
     journal.write_text(journal.read_text().replace(f'"{named}"', '"../../secret.json"'))
-    fill(tmp_path)
     with client_on(tmp_path) as client:
         page = client.get(f"/runs/{PLAIN.run_id}/profile")
         assert "download" not in page.text
@@ -127,7 +118,6 @@ def test_every_trace_of_a_run_can_be_chosen(tmp_path: Path) -> None:
     num_lines = len(first.read_text().splitlines())
     line = f'{{"n": {num_lines + 1}, "t": {NOW}, "kind": "profile", "step": 20, "rank": 0, "summary": {{}}}}\n'
     first.write_text(first.read_text() + line)
-    fill(tmp_path)
     with client_on(tmp_path) as client:
         page = client.get(f"/runs/{PLAIN.run_id}/profile").text
         choices = re.findall(r'<a href="([^"]+)"(?: aria-current="true")?>attempt (\d)', page)
@@ -142,10 +132,8 @@ def test_pages_of_large_summaries_stay_small(tmp_path: Path) -> None:
     summary = gpu_profile(1)
     for key in ("operators", "kernels"):
         summary[key] = [{**summary[key][0], "name": f"{number}<" * 60} for number in range(200)]
-    for number in range(30):
-        write_run(tmp_path / "runs", replace(PLAIN, run_id=ulid(number), name="<" * 300, profile=summary))
-    fill(tmp_path)
-    with client_on(tmp_path) as client:
+    runs = [replace(PLAIN, run_id=ulid(number), name="<" * 300, profile=summary) for number in range(30)]
+    with client_on(tmp_path, *runs) as client:
         for path in ("/profiler", f"/runs/{ulid(1)}/profile", "/figures/profiler.json"):
             assert len(client.get(path).content) < MOST_BYTES
         page = client.get("/profiler").text

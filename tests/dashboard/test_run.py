@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from dashboard.text.config_groups import OTHER, group_config
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
-from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on, fill
+from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on
 
 
 def test_run_shows_every_attempt_of_a_killed_run(lab: TestClient) -> None:
@@ -60,9 +60,7 @@ def test_reported_run_shows_only_what_is_known(lab: TestClient) -> None:
 
 
 def test_run_without_its_directory_says_so(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", RunSpec(ulid(1), (AttemptSpec(1, 5, NOW - 900),)))
-    fill(tmp_path)
-    with client_on(tmp_path) as client:
+    with client_on(tmp_path, RunSpec(ulid(1), (AttemptSpec(1, 5, NOW - 900),))) as client:
         assert "is not in this dashboard" not in client.get(f"/runs/{ulid(1)}").text
         (tmp_path / "runs" / ulid(1)).rename(tmp_path / "elsewhere")
         page = client.get(f"/runs/{ulid(1)}").text
@@ -78,7 +76,6 @@ def test_steps_section_shows_what_is_recorded(lab: TestClient, tmp_path: Path) -
     assert "MFU, real tokens" in steps
     assert "/tokens.json" in page
     journal = write_plain_journal(tmp_path)
-    fill(tmp_path)
     with client_on(tmp_path) as client:
         page = client.get(f"/runs/{journal}").text
     assert '<section id="steps">' in page
@@ -92,7 +89,6 @@ def test_phases_are_summed_over_attempts(tmp_path: Path) -> None:
         path.write_text(
             path.read_text().replace('"setup_time_s": 8.0', '"setup_time_s": 8.0, "phases": {"import": 2.5}')
         )
-    fill(tmp_path)
     with client_on(tmp_path) as client:
         page = client.get(f"/runs/{ulid(1)}").text
     assert re.search(r"Within setup and other.*<td>import</td><td class=\"number\">5 s</td>", page, re.DOTALL)
@@ -124,9 +120,7 @@ def test_every_setting_is_shown_once() -> None:
 
 def test_page_of_a_run_that_was_killed_hundreds_of_times_stays_small(tmp_path: Path) -> None:
     attempts = tuple(AttemptSpec(1 + number, 4 + number, NOW - 9_000 + 20 * number, None) for number in range(150))
-    write_run(tmp_path / "runs", RunSpec(ulid(1), attempts))
-    fill(tmp_path)
-    with client_on(tmp_path) as client:
+    with client_on(tmp_path, RunSpec(ulid(1), attempts)) as client:
         answer = client.get(f"/runs/{ulid(1)}")
     assert len(answer.content) < MOST_BYTES
     assert "50 older attempts" in answer.text
@@ -138,7 +132,6 @@ def test_changed_software_starts_an_environment(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", spec)
     second = tmp_path / "runs" / ulid(1) / "journal" / "attempt-0002-node-00000.jsonl"
     second.write_text(second.read_text().replace("2.13.0", "2.14.0"))
-    fill(tmp_path)
     with client_on(tmp_path) as client:
         page = client.get(f"/runs/{ulid(1)}").text
     assert re.findall(r"<summary>(.*)</summary>", page) == ["Attempt 1", "Attempt 2"]

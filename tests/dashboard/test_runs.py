@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
-from tests.support.dashboard_homes import NOW, client_on, fill
+from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid
+from tests.support.dashboard_homes import NOW, client_on
 
 
 def test_root_redirects_to_the_runs(lab: TestClient) -> None:
@@ -46,10 +46,8 @@ def test_headings_reverse_the_order(lab: TestClient) -> None:
 
 
 def test_long_tables_have_pages(lab: TestClient, tmp_path: Path) -> None:
-    for number in range(60):
-        write_run(tmp_path / "runs", RunSpec(ulid(number), (AttemptSpec(1, 2, NOW - 9_000 + number),)))
-    fill(tmp_path)
-    with client_on(tmp_path) as client:
+    runs = [RunSpec(ulid(number), (AttemptSpec(1, 2, NOW - 9_000 + number),)) for number in range(60)]
+    with client_on(tmp_path, *runs) as client:
         first, second = client.get("/runs").text, client.get("/runs?page=2").text
         beyond = client.get("/runs?page=9").text
     assert "rows 1 to 50, page 1 of 2" in first
@@ -65,7 +63,6 @@ def test_no_match_links_to_all_runs(lab: TestClient) -> None:
 
 
 def test_empty_record_shows_the_command_of_a_first_run(tmp_path: Path) -> None:
-    fill(tmp_path)
     with client_on(tmp_path) as client:
         for path in ("/runs", "/speedup"):
             page = client.get(path).text

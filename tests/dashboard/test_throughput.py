@@ -12,7 +12,7 @@ from dashboard.routes.throughput import throughput_row
 from db import queries
 from db.engine import create_engine_for
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
-from tests.support.dashboard_homes import NOW, client_on, fill
+from tests.support.dashboard_homes import NOW, client_on, ingest_home
 
 A100 = RunSpec(
     ulid(1), (AttemptSpec(1, 100, NOW - 900),), world_size=2, num_steps=100, device_name="NVIDIA A100-PCIE-40GB"
@@ -31,7 +31,7 @@ def cells_of(row: str) -> list[str]:
 
 def test_utilization_is_of_real_and_of_padded_tokens(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", A100)
-    fill(tmp_path)
+    ingest_home(tmp_path)
     engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
     with Session(engine) as session:
         (group,) = queries.throughput_groups(session, provenance="measured")
@@ -73,9 +73,7 @@ def test_groups_are_filtered_by_hardware_and_strategy(lab: TestClient) -> None:
 def test_steps_of_the_newest_repeat_are_shown(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", replace(A100, step_time_s=0.5))
     newer = replace(A100, run_id=ulid(2), attempts=(AttemptSpec(1, 100, NOW - 90),), step_time_s=0.1, seed=1)
-    write_run(tmp_path / "runs", newer)
-    fill(tmp_path)
-    with client_on(tmp_path) as client:
+    with client_on(tmp_path, newer) as client:
         page = client.get("/throughput").text
     (row,) = [row for row in rows(page) if "A100" in row and "reported" not in row]
     median_ms, slow_ms = (float(cell.removesuffix(" ms")) for cell in cells_of(row)[6:8])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.dashboard_lines import Lines
 from tests.support.dashboard_spec import (
     STEPS_PER_EVALUATION,
     AttemptSpec,
@@ -17,7 +16,7 @@ from tests.support.dashboard_spec import (
     predictions_path,
     ulid,
 )
-from tests.support.dashboard_steps import sample_of, write_steps
+from tests.support.dashboard_steps import Lines, sample_of, write_steps
 
 __all__ = ["AttemptSpec", "Lines", "RunSpec", "ulid", "write_run"]
 

@@ -1,14 +1,33 @@
-"""Journal lines of the steps of an attempt: losses, system samples, evaluations, checkpoints."""
+"""A journal file, and the lines of an attempt's steps: losses, system samples, evaluations, checkpoints."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.support.dashboard_lines import Lines
 from tests.support.dashboard_spec import MAX_LENGTH, STEPS_PER_EVALUATION, AttemptSpec, RunSpec, predictions_path
 
 MEAN_TOKENS = 170.75
+
+
+class Lines:
+    """Writes numbered lines to one journal file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._lines: list[str] = []
+
+    def add(self, t: float, kind: str, **fields: Any) -> None:
+        """Append a line."""
+        line = {"n": len(self._lines) + 1, "t": t, "kind": kind, **fields}
+        self._lines.append(json.dumps(line))
+
+    def save(self) -> None:
+        """Write the file."""
+        self._path.write_text("".join(line + "\n" for line in self._lines), encoding="utf-8")
 
 
 def write_steps(

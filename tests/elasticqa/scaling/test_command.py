@@ -11,7 +11,7 @@ import pytest
 
 from elasticqa.cli.scaling import main
 from tests.support import training
-from tests.support.dashboard_homes import client_on, fill
+from tests.support.dashboard_homes import client_on
 from tests.support.paths import REPOSITORY
 from tests.support.processes import TIMEOUT_S, until
 from tests.support.processes import run as run_command
@@ -129,7 +129,6 @@ def test_local_study_is_stopped_continued_and_prints_its_table(home: Path, flags
     assert again.returncode == 0
     assert f"study {path.stem} is complete" in again.stdout
     assert len(training.runs(home)) == 3
-    fill(home)
     with client_on(home) as client:
         page = client.get(f"/speedup?study={path.stem}").text
     assert re.findall(r'<td class="cell-name">(.*?)(?:<|,)', page) == ["single process", "DDP"]
