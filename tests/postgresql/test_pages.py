@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from dashboard.app import create_app
-from dashboard.routes.figures import CHARTS
+from dashboard.routes.run_figures import FIGURES
 from dashboard.settings import Settings
 from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
@@ -77,7 +77,7 @@ def numbers(figure: object) -> list[float]:
 
 def test_figures_are_those_of_sqlite_but_for_the_last_digits(both: tuple[TestClient, TestClient]) -> None:
     # The two rest on samples thinned by slots of time, whose edges the databases round differently.
-    for chart in CHARTS.keys() - {"utilization", "memory"}:
+    for chart in FIGURES.keys() - {"utilization", "memory"}:
         first, second = (numbers(client.get(f"/figures/runs/{KILLED}/{chart}.json").json()) for client in both)
         assert len(first) > 5
         assert first == pytest.approx(second, rel=1e-12)
