@@ -1,10 +1,9 @@
-"""An engine of its own, images made of Debian's packages, and the services of docker-compose.yml on them."""
+"""A private Docker engine, base images built from Debian packages, and the services of docker-compose.yml."""
 
 import os
 import shutil
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,8 +12,9 @@ import pytest
 from tests.support.compose_stack import OWNER, PASSWORD, Stack, run
 from tests.support.paths import REPOSITORY
 from tests.support.ports import free_port
+from tests.support.processes import until
 
-# Only the build has to reach a package index, and on a machine without packet filters it does so as the host does.
+# The build needs a package index, which the engine's own network cannot reach without packet filters.
 _OVERRIDE = "services: {dashboard: {build: {network: host}}}\n"
 _PROGRAMS = ("docker", "dockerd", "containerd", "runc", "iptables", "debootstrap")
 _SOURCES = ("pyproject.toml", "README.md", "LICENSE", ".dockerignore", "docker-compose.yml")
@@ -23,11 +23,11 @@ _SOURCE_FOLDERS = ("docker", "elasticqa", "components", "dashboard", "db")
 
 @pytest.fixture(scope="module")
 def engine_environ() -> Iterator[Mapping[str, str]]:
-    """Yield the environment in which `docker` speaks to an engine that ends with the tests."""
+    """Yield the environment with which `docker` uses an engine that ends with the tests."""
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"needs root and Debian's packages docker.io, iptables and debootstrap; missing: {missing}")
-    # Not below pytest's own directory: the path of a socket has at most 107 characters.
+    # Not in pytest's directory: the path of a socket has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="elasticqa-docker-"))
     environ = {
         **{
@@ -42,7 +42,7 @@ def engine_environ() -> Iterator[Mapping[str, str]]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [
-                # Ends with the tests, even when they are killed.
+                # Ends the engine with the tests, even if they are killed.
                 *("setpriv", "--pdeathsig", "TERM"),
                 "dockerd",
                 f"--host={environ['DOCKER_HOST']}",
@@ -50,7 +50,7 @@ def engine_environ() -> Iterator[Mapping[str, str]]:
                 f"--exec-root={folder / 'exec'}",
                 f"--pidfile={folder / 'pid'}",
                 "--storage-driver=overlay2",
-                # The host's packet filters and routes stay as they are.
+                # Leaves the host's packet filters and routes unchanged.
                 "--iptables=false",
                 "--ip6tables=false",
                 "--ip-forward=false",
@@ -65,26 +65,24 @@ def engine_environ() -> Iterator[Mapping[str, str]]:
     finally:
         process.terminate()
         process.wait()
-        # The engine leaves the handle of the host's own network namespace mounted.
+        # The engine leaves the host's network namespace mounted here.
         subprocess.run(["umount", folder / "exec" / "netns" / "default"], capture_output=True, check=False)
-        # The images are tens of thousands of files, on which shutil.rmtree took far longer.
+        # Faster than shutil.rmtree for the tens of thousands of files of the images.
         subprocess.run(["rm", "-rf", folder], check=True)
 
 
 def _wait_for(process: subprocess.Popen[bytes], environ: Mapping[str, str], log: Path) -> None:
-    pause = threading.Event()
-    for _ in range(300):
-        if subprocess.run(["docker", "info"], env=environ, capture_output=True, check=False).returncode == 0:
-            return
-        if process.poll() is not None:
-            break
-        pause.wait(0.2)
-    pytest.fail(f"the engine is not ready, exit status {process.poll()}:\n{log.read_text()[-5000:]}")
+    def is_ready() -> bool:
+        return subprocess.run(["docker", "info"], env=environ, capture_output=True, check=False).returncode == 0
+
+    until(lambda: process.poll() is not None or is_ready(), "the engine is ready", 60)
+    if process.poll() is not None:
+        pytest.fail(f"the engine has ended with {process.poll()}:\n{log.read_text()[-5000:]}")
 
 
 @pytest.fixture(scope="module")
 def stack(engine_environ: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Yield the services, healthy, on an empty home."""
+    """Yield the healthy services with an empty home directory."""
     plugins = Path(engine_environ["DOCKER_CONFIG"]) / "cli-plugins"
     run(["bash", "scripts/compose-base-images.sh", str(plugins)], engine_environ)
     folder, home = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("homes") / "a home"

@@ -1,9 +1,8 @@
-"""docker-compose.yml on a real engine: private, without root and torch, and the record is the journals'."""
+"""docker-compose.yml on a real engine: private, without root and torch, and rebuilt from the journals."""
 
 import json
 import re
 import stat
-import threading
 from typing import Any
 
 import httpx
@@ -11,11 +10,12 @@ import pytest
 
 from tests.support.compose_stack import OWNER, PASSWORD, Stack
 from tests.support.journals import write_run
+from tests.support.processes import until
 
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.slow,
-    # Images are made from packages of two registries before the first test.
+    # The first test builds images from packages of two registries.
     pytest.mark.timeout(1500),
 ]
 
@@ -31,14 +31,11 @@ def recorded_runs(stack: Stack) -> dict[str, Any]:
 
 
 def wait_for_run(stack: Stack, run_id: str) -> dict[str, Any]:
-    pause = threading.Event()
-    for _ in range(300):
-        runs = recorded_runs(stack)
-        if run_id in runs and runs[run_id]["status"] == "finished":
-            found: dict[str, Any] = runs[run_id]
-            return found
-        pause.wait(0.1)
-    pytest.fail(f"run {run_id} was not ingested to its end within 30 s")
+    def finished() -> dict[str, Any] | None:
+        run: dict[str, Any] = recorded_runs(stack).get(run_id, {})
+        return run if run.get("status") == "finished" else None
+
+    return until(finished, f"the end of run {run_id} in the database", 30)
 
 
 def containers(stack: Stack) -> dict[str, Any]:
@@ -55,7 +52,7 @@ def test_services_are_healthy_and_the_migration_has_ended(stack: Stack) -> None:
     assert httpx.get(f"{stack.url}/healthz", timeout=PATIENCE_S).json()["status"] == "ok"
 
 
-def test_image_holds_no_torch(stack: Stack) -> None:
+def test_image_has_no_torch(stack: Stack) -> None:
     assert "No module named 'torch'" in stack.inside("python", "-c", "import torch", expected=1).stderr
     stack.inside("python", "-c", "import dashboard.app, elasticqa.cli.ingest, psycopg")
 
@@ -76,18 +73,18 @@ def test_containers_run_without_root_capabilities_and_writable_system(stack: Sta
         assert "Read-only file system" in stack.inside("touch", path, expected=1).stderr
 
 
-def test_server_of_the_database_is_not_root(stack: Stack) -> None:
+def test_database_server_does_not_run_as_root(stack: Stack) -> None:
     owner = stack.compose("exec", "-T", "db", "stat", "--format=%U", "/proc/1").stdout.strip()
     assert owner == "postgres"
 
 
-def test_ports_are_published_on_this_machine_alone(stack: Stack) -> None:
+def test_port_is_published_on_this_machine_only(stack: Stack) -> None:
     published = {name: item["NetworkSettings"]["Ports"] for name, item in containers(stack).items()}
     bindings = [binding for ports in published.values() for bound in ports.values() for binding in bound or []]
     assert bindings == [{"HostIp": "127.0.0.1", "HostPort": str(stack.port)}]
 
 
-def test_link_of_the_log_opens_the_pages(stack: Stack) -> None:
+def test_link_in_the_log_opens_the_pages(stack: Stack) -> None:
     log = stack.compose("logs", "--no-color", "dashboard").stdout
     link = re.findall(r"Dashboard: (\S+)", log)[-1]
     assert link == f"{stack.url}/?token={stack.token}"
@@ -111,7 +108,7 @@ def test_run_written_outside_is_ingested(stack: Stack) -> None:
     assert "written-outside" in stack.inside("elasticqa", "runs").stdout
 
 
-def test_password_is_asked_for(stack: Stack) -> None:
+def test_database_requires_the_password(stack: Stack) -> None:
     without = stack.compose("exec", "-T", "--env=PGPASSFILE=/absent", "dashboard", "elasticqa", "ingest", expected=2)
     assert "no password supplied" in without.stderr
 
@@ -134,6 +131,6 @@ def test_deleting_the_database_loses_nothing(stack: Stack) -> None:
     assert recorded_runs(stack) == before
 
 
-def test_password_file_of_another_user_is_told(stack: Stack) -> None:
+def test_password_file_of_another_user_is_refused(stack: Stack) -> None:
     result = stack.compose("run", "--rm", "-T", "--no-deps", "--user=10002", "migrate", expected=2)
     assert "ELASTICQA_UID must be the owner of the password file" in result.stderr

@@ -1,4 +1,4 @@
-"""docker/entrypoint.sh: the password file becomes libpq's, and the command takes the shell's place."""
+"""docker/entrypoint.sh: writes libpq's password file and executes the command."""
 
 import os
 import stat
@@ -30,7 +30,7 @@ def test_entrypoint_without_a_password_runs_the_command(tmp_path: Path) -> None:
     assert not (tmp_path / "pgpass").exists()
 
 
-def test_entrypoint_with_a_missing_password_tells_the_way_out(tmp_path: Path) -> None:
+def test_entrypoint_with_a_missing_password_gives_advice(tmp_path: Path) -> None:
     environ = {"ELASTICQA_DB_PASSWORD_FILE": str(tmp_path / "absent"), "PGPASSFILE": str(tmp_path / "pgpass")}
     done = enter(environ, "echo", "started")
     assert done.returncode == 2

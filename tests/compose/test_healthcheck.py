@@ -1,4 +1,4 @@
-"""docker/healthcheck.py: healthy is an answer 200 and nothing else."""
+"""docker/healthcheck.py: only status 200 is healthy."""
 
 import os
 import socket
@@ -37,7 +37,7 @@ def answering(status: int) -> Iterator[int]:
 
 
 def check(port: int) -> subprocess.CompletedProcess[str]:
-    # A proxy that does not exist: a check that asked it would fail.
+    # With a proxy that does not exist, which the check must not use.
     environ = {**os.environ, "UVICORN_PORT": str(port), "http_proxy": "http://127.0.0.1:9"}
     program = [sys.executable, str(REPOSITORY / "docker" / "healthcheck.py")]
     return subprocess.run(program, env=environ, text=True, capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""docker/prepare.sh: private files for the services, never those of root, and never written twice."""
+"""docker/prepare.sh: private files for the services, not owned by root and not overwritten."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.support.paths import REPOSITORY
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """Return a folder that holds nothing but the script."""
+    """Return a folder with only the script."""
     folder = tmp_path / "sources"
     (folder / "docker").mkdir(parents=True)
     shutil.copy(REPOSITORY / "docker" / "prepare.sh", folder / "docker")
@@ -33,11 +33,11 @@ def prepare(sources: Path, home: Path, uid: int) -> subprocess.CompletedProcess[
 
 
 def owner() -> int:
-    """Return the user of these tests, or, where that is root, another one."""
+    """Return the user of these tests, or another one if that is root."""
     return os.geteuid() or OWNER
 
 
-def test_prepare_makes_private_files_of_the_owner(sources: Path, tmp_path: Path) -> None:
+def test_prepare_creates_private_files_of_the_owner(sources: Path, tmp_path: Path) -> None:
     home = tmp_path / "a home"
     done = prepare(sources, home, owner())
     assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ def test_prepare_makes_private_files_of_the_owner(sources: Path, tmp_path: Path)
         assert (stat.S_IMODE(facts.st_mode), facts.st_uid) == (mode, owner())
 
 
-def test_prepare_again_replaces_nothing(sources: Path, tmp_path: Path) -> None:
+def test_prepare_again_overwrites_nothing(sources: Path, tmp_path: Path) -> None:
     prepare(sources, tmp_path / "home", owner())
     files = (sources / ".env", sources / "docker" / "secrets" / "db-password")
     before = [file.read_bytes() for file in files]

@@ -1,4 +1,4 @@
-"""The cluster of a test session, and a home directory for each test on it."""
+"""One cluster per test session, and a home directory per test."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ from tests.support.training import trained
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Path]:
-    """Return the directory of a running two-node cluster; one at a time on a machine, since ports are fixed."""
+    """Return the directory of a running two-node cluster; one at a time per machine, since its ports are fixed."""
     if os.getuid() != 0 or shutil.which("slurmctld") is None:
         pytest.skip("a Slurm cluster in namespaces needs root and the packages that scripts/test.sh installs")
     directory = Path(tempfile.gettempdir()) / "elasticqa-slurm"
@@ -36,7 +36,7 @@ def lab(cluster: Path, tmp_path: Path) -> Lab:
 
 @pytest.fixture(scope="session")
 def flags(tiny_model: Path, tiny_squad: Path) -> list[str]:
-    """Return the trainer's flags of a short run without dropout."""
+    """Return the training options of a short run without dropout."""
     return [f"--model={tiny_model}", f"--dataset={tiny_squad}", *FLAGS]
 
 

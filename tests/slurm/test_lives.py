@@ -1,4 +1,4 @@
-"""What a cluster does to jobs: requeue, time limit, preemption and cancel."""
+"""Requeue, time limit, preemption and cancel of jobs."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ COMMAND = ("components/train.py:ddp", "--nnodes", "2", "--env", HELD, "--")
 
 
 def begin(lab: Lab, flags: list[str], *options: str) -> str:
-    """Return the number of a job that has trained some steps, and trains no more until it is asked to stop."""
+    """Return the number of a job that has trained some steps and is suspended until it is asked to stop."""
     job = lab.submit(*options, *COMMAND, *flags)
     hold_after_steps(lab, job)
     return job
@@ -34,8 +34,8 @@ def has_trained(home: Path, num_steps: int) -> bool:
     )
 
 
-def assert_second_attempt_went_on(directory: Path, reference: Path, *, reason: str) -> None:
-    """Every step counts once, in the newest attempt that has it, and its features and loss are those of one process."""
+def assert_second_attempt_resumed(directory: Path, reference: Path, *, reason: str) -> None:
+    """Assert that both attempts together have the steps, features and losses of one process."""
     first, second = training.journal(directory), training.journal(directory, 2)
     assert first["end"][0]["status"] == "preempted"
     assert reason in first["end"][0]["reason"]
@@ -54,7 +54,7 @@ def assert_second_attempt_went_on(directory: Path, reference: Path, *, reason: s
     assert before["submitted_at"] < before["started_at"] < after["submitted_at"] < after["started_at"]
 
 
-def test_requeued_job_goes_on_as_the_second_attempt_of_its_run(lab: Lab, flags: list[str], reference: Path) -> None:
+def test_requeued_job_resumes_as_the_second_attempt_of_its_run(lab: Lab, flags: list[str], reference: Path) -> None:
     with lab.submit_and_wait(*COMMAND, *flags) as (job, waiting):
         hold_after_steps(lab, job)
         lab.out("scontrol", "requeue", job)
@@ -62,21 +62,21 @@ def test_requeued_job_goes_on_as_the_second_attempt_of_its_run(lab: Lab, flags: 
         lab.start(job)
         lab.wait(job)
         assert waiting.wait(TIMEOUT_S) == 0
-    assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGTERM")
+    assert_second_attempt_resumed(training.only_run(lab.home), reference, reason="SIGTERM")
 
 
-def test_job_at_its_time_limit_saves_and_goes_on(lab: Lab, flags: list[str], reference: Path) -> None:
+def test_job_at_its_time_limit_saves_and_resumes(lab: Lab, flags: list[str], reference: Path) -> None:
     job = begin(lab, flags, "-cfg", "time=60,signal=USR1@600")
-    # Slurm looks every 30 s: for the warning, which is due then, and for the end, which is minutes away.
+    # Slurm checks time limits every 30 s: the warning is due at once, the end minutes later.
     lab.out("scontrol", "update", f"JobId={job}", "TimeLimit=10")
     until(lambda: lab.state(job) == "PENDING", "the requeue")
     lab.out("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     lab.start(job)
     lab.wait(job)
-    assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGUSR1")
+    assert_second_attempt_resumed(training.only_run(lab.home), reference, reason="SIGUSR1")
 
 
-def test_preempted_job_saves_and_goes_on(lab: Lab, flags: list[str], reference: Path) -> None:
+def test_preempted_job_saves_and_resumes(lab: Lab, flags: list[str], reference: Path) -> None:
     job = begin(lab, flags)
     urgent = lab.out(
         "sbatch", "--parsable", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=true"
@@ -85,10 +85,10 @@ def test_preempted_job_saves_and_goes_on(lab: Lab, flags: list[str], reference: 
     lab.wait(urgent)
     lab.start(job)
     lab.wait(job)
-    assert_second_attempt_went_on(training.only_run(lab.home), reference, reason="SIGTERM")
+    assert_second_attempt_resumed(training.only_run(lab.home), reference, reason="SIGTERM")
 
 
-def test_cancelled_job_saves_and_is_not_started_again(lab: Lab, flags: list[str]) -> None:
+def test_cancelled_job_saves_and_is_not_requeued(lab: Lab, flags: list[str]) -> None:
     job = begin(lab, flags)
     done = lab.torchx("cancel", f"slurm://torchx/{job}")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A node that loses its power: a job that needs all its nodes is queued again, an elastic one goes on with the rest."""
+"""Loss of a node: a job that needs all nodes is requeued, an elastic job continues with the remaining ones."""
 
 import signal
 from contextlib import suppress
@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 
 NUM_STEPS = 320
-"""Many: a node is to be lost, and found to be lost, in the middle."""
+"""Enough steps to lose a node, and to detect it, before the end."""
 
 
 @pytest.fixture(scope="module")
 def flags(flags: list[str]) -> list[str]:
-    """Return the flags of the longer run, whose rate is low: sums in another order drift apart with what is learnt."""
+    """Return the options of a longer run, with a low learning rate: another order of sums makes losses drift apart."""
     return [*flags, f"--epochs={NUM_STEPS // 8}", "--learning-rate=1e-4"]
 
 
@@ -42,8 +42,8 @@ def has_saved(home: Path) -> bool:
     return any(has_begun(path, 1) and training.journal(path)["checkpoint"] for path in training.runs(home))
 
 
-def assert_went_on(directory: Path, reference: Path) -> None:
-    """The second attempt began at a checkpoint and all steps are those of one process."""
+def assert_resumed(directory: Path, reference: Path) -> None:
+    """Assert that the second attempt began at a checkpoint and that all steps are those of one process."""
     start = training.journal(directory, 2)["setup"][0]["start_step"]
     assert start >= 10
     assert start % 10 == 0
@@ -63,15 +63,15 @@ def test_job_that_needs_both_nodes_waits_for_the_lost_one(lab: Lab, flags: list[
         assert lab.status(job) == "PENDING"
     finally:
         lab.power("node2", on=True)
-    # At once, Slurm 22.05 would start the job and never its step, since the node has only just come back.
+    # With a delay: Slurm 22.05 never starts the step of a job if its node has just come back.
     lab.start(job, "now+30seconds")
     lab.wait(job)
     directory = training.only_run(lab.home)
-    assert_went_on(directory, reference)
+    assert_resumed(directory, reference)
     assert training.journal(directory, 2)["attempt"][0]["world_size"] == 2
 
 
-def test_elastic_job_that_lost_its_first_node_is_queued_again(lab: Lab, flags: list[str], reference: Path) -> None:
+def test_elastic_job_that_lost_its_first_node_is_requeued(lab: Lab, flags: list[str], reference: Path) -> None:
     job = begin(lab, flags, "1:2")
     lab.power("node1", on=False)
     try:
@@ -81,12 +81,12 @@ def test_elastic_job_that_lost_its_first_node_is_queued_again(lab: Lab, flags: l
     finally:
         lab.power("node1", on=True)
     directory = training.only_run(lab.home)
-    assert_went_on(directory, reference)
+    assert_resumed(directory, reference)
     attempt = training.journal(directory, 2)["attempt"][0]
     assert (attempt["world_size"], attempt["host"]["host_name"]) == (1, "node2")
 
 
-def test_elastic_job_goes_on_without_the_lost_node(lab: Lab, flags: list[str], reference: Path) -> None:
+def test_elastic_job_resumes_without_the_lost_node(lab: Lab, flags: list[str], reference: Path) -> None:
     job = begin(lab, flags, "1:2")
     lab.power("node2", on=False)
     try:
@@ -94,7 +94,7 @@ def test_elastic_job_goes_on_without_the_lost_node(lab: Lab, flags: list[str], r
     finally:
         lab.power("node2", on=True)
     directory = training.only_run(lab.home)
-    assert_went_on(directory, reference)
+    assert_resumed(directory, reference)
     assert training.journal(directory, 2)["attempt"][0]["world_size"] == 1
 
 
@@ -105,10 +105,10 @@ def test_elastic_job_grows_again_when_the_lost_node_is_back(lab: Lab, flags: lis
     try:
         until(lambda: has_begun(directory, 2), "the attempt of one node")
         (worker,) = lab.workers(job)
-        # Held until it is told of the other node, so that the run is not over before.
+        # Suspended until the other node joins, so that the run does not end first.
         worker.send_signal(signal.SIGSTOP)
         assert len(training.losses(directory, 2)) < NUM_STEPS - 100
-        # A node that is back before Slurm missed it is not asked for again.
+        # Slurm does not report a node that returns before it is missed.
         until(lambda: "node2" in lab.out("sinfo", "--noheader", "--Node", "--states=down", "--format=%N"), "the loss")
     finally:
         lab.power("node2", on=True)
@@ -129,18 +129,18 @@ def test_elastic_job_grows_again_when_the_lost_node_is_back(lab: Lab, flags: lis
     assert {line["scheduler"]["job_id"] for n in attempts for line in training.journal(directory, n)["attempt"]} == {
         job
     }
-    # The one that gave its node ends by itself once it finds the job over.
-    until(lambda: not lab.joiners(job), f"the end of what joined job {job}")
+    # The joining job ends by itself when it notices the end of the job.
+    until(lambda: not lab.joiners(job), f"the end of the jobs that joined job {job}")
 
 
 def has_begun(directory: Path, attempt: int) -> bool:
-    """Whether an attempt has trained a step."""
+    """Return whether an attempt has trained a step."""
     path = directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl"
     return path.exists() and bool(training.losses(directory, attempt))
 
 
 def is_asked_to_stop(process: psutil.Process) -> bool:
-    """Whether SIGTERM waits for a process that does not run; or it has ended, since who asks it may wake it, too."""
+    """Return whether SIGTERM is pending for a suspended process, or the process has been resumed and has ended."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
     except (FileNotFoundError, ProcessLookupError):

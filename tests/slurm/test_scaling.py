@@ -1,4 +1,4 @@
-"""A scaling study on two nodes: killed in the middle, continued by the same command, and its table."""
+"""A scaling study on two nodes that is killed and continued by the same command."""
 
 import json
 import signal
@@ -31,20 +31,20 @@ def scaling(*arguments: str) -> list[str]:
 
 
 def lines_of(lab: Lab) -> list[dict[str, Any]]:
-    """Return the whole lines of the one study's file."""
+    """Return the complete lines of the only study's file."""
     paths = list((lab.home / "studies").glob("*.jsonl"))
     return [json.loads(line) for path in paths for line in path.read_bytes().split(b"\n")[:-1] if line]
 
 
-def is_in_the_middle(lab: Lab) -> bool:
-    """Whether two runs have finished and another has just been submitted."""
+def has_two_finished_runs(lab: Lab) -> bool:
+    """Return whether two runs have finished and another has just been submitted."""
     lines = lines_of(lab)
     num_ended = sum(line["kind"] == "ended" for line in lines)
     return num_ended >= 2 and bool(lines[-1]["kind"] == "submitted")
 
 
 def forget_submission(lab: Lab) -> str:
-    """Take the last submission out of the file, as if the kill had come just before it; return that run's id."""
+    """Remove the last submission from the file, as if the kill had come before it was noted; return the run's id."""
     (path,) = (lab.home / "studies").glob("*.jsonl")
     lines = path.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if json.loads(line)["kind"] == "submitted")
@@ -60,12 +60,12 @@ def tags_of(directory: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def study(cluster: Path, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, str, str]:
-    """Return the cluster after a study that was killed and continued, the run found again, and what was printed."""
+    """Return the cluster after a killed and continued study, the id of the run found again, and the output."""
     lab = Lab(cluster, tmp_path_factory.mktemp("home"))
     command = scaling(*STUDY, "--", *flags, "--epochs=4")
     first = subprocess.Popen(command, cwd=REPOSITORY, env=lab.environment, stdout=subprocess.DEVNULL)
     try:
-        until(lambda: is_in_the_middle(lab), "two finished runs and a third submitted")
+        until(lambda: has_two_finished_runs(lab), "two finished runs and a third submitted")
     finally:
         first.kill()
     assert first.wait() == -signal.SIGKILL
@@ -76,7 +76,7 @@ def study(cluster: Path, flags: list[str], tmp_path_factory: pytest.TempPathFact
 
 
 def test_killed_study_submits_only_what_is_missing(study: tuple[Lab, str, str]) -> None:
-    lab, forgotten, printed = study
+    lab, forgotten, output = study
     by_cell: dict[str, list[str]] = defaultdict(list)
     for directory in training.runs(lab.home):
         tags = tags_of(directory)
@@ -85,12 +85,12 @@ def test_killed_study_submits_only_what_is_missing(study: tuple[Lab, str, str]) 
         by_cell[tags["cell"]].append(tags["repeat"])
     assert {cell: sorted(repeats) for cell, repeats in by_cell.items()} == {cell: ["1", "2"] for cell in CELLS}
     assert len({job_of(directory) for directory in training.runs(lab.home)}) == len(CELLS) * REPEATS
-    # The kill may have come between a submission and its file.
+    # The kill may have come between a submission and the file of its job.
     assert len(list((lab.home / "slurm").glob("*.json"))) <= len(CELLS) * REPEATS
-    # On a busy machine it may have finished before the study went on.
+    # On a busy machine the run may have finished before the study continued.
     handle = f"slurm://torchx/{job_of(lab.home / 'runs' / forgotten)}"
-    told = [line for line in printed.splitlines() if line.endswith(handle)]
-    assert all("found again" in line for line in told)
+    submitted = [line for line in output.splitlines() if line.endswith(handle)]
+    assert all("found again" in line for line in submitted)
     assert any(line["kind"] == "submitted" and line["run_id"] == forgotten for line in lines_of(lab))
 
 
@@ -111,9 +111,9 @@ def test_every_run_of_a_study_does_the_same_work(study: tuple[Lab, str, str]) ->
         assert losses[0] == pytest.approx(training.losses(reference), abs=1e-4)
 
 
-def test_table_of_a_study_survives_the_database(study: tuple[Lab, str, str]) -> None:
-    lab, _, printed = study
-    rows = [line for line in printed.splitlines() if line.startswith("| demo")]
+def test_table_of_a_study_survives_the_loss_of_the_database(study: tuple[Lab, str, str]) -> None:
+    lab, _, output = study
+    rows = [line for line in output.splitlines() if line.startswith("| demo")]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert [(row[0].split(", ")[1], row[1], row[2]) for row in cells] == [
         ("none", "1 x 1", "2"), ("ddp", "1 x 1", "2"), ("ddp", "2 x 1", "2"),
@@ -123,8 +123,8 @@ def test_table_of_a_study_survives_the_database(study: tuple[Lab, str, str]) -> 
     assert [row[6] for row in cells] == ["reference", *kinds, *kinds]
     walls = [float(row[3]) for row in cells]
     for row, wall in zip(cells[1:], walls[1:], strict=True):
-        least, most = (walls[0] - 0.05) / (wall + 0.05), (walls[0] + 0.05) / (wall - 0.05)  # as printed: 1 decimal
-        assert least - 0.0051 <= float(row[4]) <= most + 0.0051  # as printed: 2 decimals
+        least, most = (walls[0] - 0.05) / (wall + 0.05), (walls[0] + 0.05) / (wall - 0.05)  # as output: 1 decimal
+        assert least - 0.0051 <= float(row[4]) <= most + 0.0051  # as output: 2 decimals
     for path in lab.home.glob("elasticqa.db*"):
         path.unlink()
     (path,) = (lab.home / "studies").glob("*.jsonl")

@@ -1,4 +1,4 @@
-"""Training over two nodes: the losses of one process, features exactly once, and the whole record."""
+"""Training on two nodes: losses of one process, every feature once, and a complete record."""
 
 import json
 from pathlib import Path
@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def jobs(cluster: Path, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, dict[str, str]]:
-    """Return the numbers of two jobs, by strategy, that trained at the same time on the same two nodes.
+    """Return the numbers of two jobs by strategy; they train at the same time on the same two nodes.
 
-    They were submitted from another directory than that of the code, with a home whose name is hard to quote.
+    They are submitted from another directory than the repository, with a home directory whose name needs quoting.
     """
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     lab = Lab(cluster, elsewhere / "it's a home, 100% of it", cwd=elsewhere)
@@ -43,7 +43,7 @@ def run_of(lab: Lab, parallel: str) -> Path:
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_two_nodes_train_to_the_losses_of_one_process(
+def test_two_nodes_have_the_losses_of_one_process(
     parallel: str, jobs: tuple[Lab, dict[str, str]], reference: Path
 ) -> None:
     directory = run_of(jobs[0], parallel)
@@ -56,7 +56,7 @@ def test_two_nodes_train_to_the_losses_of_one_process(
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_record_names_job_nodes_partition_and_queue_wait(parallel: str, jobs: tuple[Lab, dict[str, str]]) -> None:
+def test_record_has_job_nodes_partition_and_queue_wait(parallel: str, jobs: tuple[Lab, dict[str, str]]) -> None:
     lab, numbers = jobs
     directory = run_of(lab, parallel)
     with Session(create_engine_for(f"sqlite:///{lab.home / 'elasticqa.db'}")) as session:
@@ -73,7 +73,7 @@ def test_record_names_job_nodes_partition_and_queue_wait(parallel: str, jobs: tu
     assert [json.loads(path.read_text().splitlines()[0])["node_rank"] for path in journals] == [0, 1]
 
 
-def test_status_list_and_log_tell_of_finished_jobs(jobs: tuple[Lab, dict[str, str]]) -> None:
+def test_status_list_and_log_of_finished_jobs(jobs: tuple[Lab, dict[str, str]]) -> None:
     lab, numbers = jobs
     listed = lab.torchx("list", "-s", "slurm").stdout
     for job in numbers.values():

@@ -1,4 +1,4 @@
-"""A real two-node Slurm on this machine, and how tests talk to it."""
+"""A real two-node Slurm cluster on this machine, and its commands for tests."""
 
 import os
 import re
@@ -18,11 +18,10 @@ from tests.support.processes import run, until
 
 TIMEOUT_S = 200.0
 HELD = "ELASTICQA_PEER_TIMEOUT_S=600"
-"""A variable for a run whose workers a test holds, so that they do not count as lost."""
+"""Variable for a run whose workers a test stops with SIGSTOP, so that they do not count as lost."""
 SCRIPT = Path(__file__).with_name("slurm_cluster.sh")
 
 
-# Every other word, such as CONFIGURING or REQUEUED, is one of a job that goes on.
 ENDED = frozenset(
     {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 )
@@ -30,36 +29,36 @@ ENDED = frozenset(
 
 @dataclass(frozen=True)
 class Lab:
-    """The cluster, as a user with one home directory sees it."""
+    """The cluster from the view of a user with one home directory."""
 
     directory: Path
     home: Path
     cwd: Path = REPOSITORY
-    """Where commands are started."""
+    """Working directory of commands."""
     timeout_s: float | None = TIMEOUT_S
-    """Of a command; None leaves it to the test's own limit."""
+    """Time limit of a command; None for no limit but the test's own."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of a shell on the login node."""
+        """Environment of a shell on the login node."""
         return training.environment(self.home, SLURM_CONF=str(self.directory / "etc" / "slurm.conf"))
 
     def run(self, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command on the login node, whatever its exit status."""
+        """Run a command on the login node; its exit status is not checked."""
         return run(*command, cwd=self.cwd, env={**self.environment, **variables}, timeout_s=self.timeout_s)
 
     def out(self, *command: str) -> str:
-        """Return what a command prints that must succeed."""
+        """Return the output of a command, which must succeed."""
         done = self.run(*command)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def torchx(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Run torchx as a user types it."""
+        """Run torchx."""
         return self.run(str(Path(sys.executable).with_name("torchx")), *arguments, **variables)
 
     def doctor(self, *options: str) -> "subprocess.CompletedProcess[str]":
-        """Run the check of the cluster."""
+        """Run `elasticqa doctor --slurm --json`."""
         return self.run(sys.executable, "-m", "elasticqa.cli.main", "doctor", "--slurm", "--json", *options)
 
     def submit(self, *arguments: str) -> str:
@@ -72,7 +71,7 @@ class Lab:
 
     @contextmanager
     def submit_and_wait(self, *arguments: str) -> "Iterator[tuple[str, subprocess.Popen[str]]]":
-        """Give the number of a job and the ``torchx run --wait`` that submitted it and waits for its end."""
+        """Give the number of a job and the process of ``torchx run --wait`` that submitted it."""
         command = [str(Path(sys.executable).with_name("torchx")), "run", "--wait", "-s", "slurm", *arguments]
         with subprocess.Popen(
             command,
@@ -97,20 +96,20 @@ class Lab:
         return match[1]
 
     def state(self, job: str) -> str:
-        """Return Slurm's own word."""
+        """Return Slurm's own state."""
         return self.out("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").strip()
 
     def joiners(self, job: str) -> list[str]:
-        """Return the numbers of the jobs that wait for a node for this one, or gave it one."""
+        """Return the numbers of the jobs that add nodes to this one, pending or running."""
         return self.out("squeue", "--noheader", f"--name=ddp-joins-{job}", "--format=%i").split()
 
     def wait(self, job: str, state: str = "COMPLETED") -> None:
-        """Wait until a job has ended in that state."""
+        """Wait for the end of a job and assert its state."""
         ended = until(lambda: self.state(job) in ENDED and self.state(job), f"the end of job {job}")
         assert ended == state, f"{ended}\n{self.logs(job)}"
 
     def power(self, node: str, *, on: bool) -> None:
-        """Cut the power of a node, or give it back and wait until Slurm uses it again."""
+        """Power a node off, or on again until Slurm uses it."""
         _cluster(self.directory, "start-node" if on else "kill-node", node)
         if on:
             until(
@@ -123,9 +122,9 @@ class Lab:
         _cluster(self.directory, "exec", node, *command)
 
     def start(self, job: str, when: str = "now+5") -> None:
-        """Start a requeued job, which Slurm would let wait for two minutes.
+        """Start a requeued job, for which Slurm would wait two minutes.
 
-        Not at once: in the second of its requeue the nodes still refuse it ("Job credential revoked").
+        With a delay: within a second of the requeue the nodes refuse the job ("Job credential revoked").
         """
         until(lambda: self.state(job) == "PENDING", f"job {job} waits again")
         until(
@@ -134,19 +133,19 @@ class Lab:
         )
 
     def logs(self, job: str) -> str:
-        """Return all that a job has written."""
+        """Return all logs of a job."""
         paths = sorted((self.home / "slurm").glob(f"{job}-*.log"))
         return "\n".join(f"== {path.name}\n{path.read_text(errors='replace')}" for path in paths)
 
     def hold(self, job: str, num_workers: int) -> None:
-        """Stop the trainers of a job, so that the run is not over before it is asked to stop; its agents wake them."""
+        """Suspend the workers of a job, so that the run does not end first; its agents wake them to stop."""
         workers = self.workers(job)
         assert len(workers) == num_workers
         for worker in workers:
             worker.send_signal(signal.SIGSTOP)
 
     def workers(self, job: str) -> list[psutil.Process]:
-        """Return the trainers of a job, whose node is a namespace of this machine."""
+        """Return the training processes of a job, whose nodes are namespaces of this machine."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -159,7 +158,7 @@ class Lab:
 
 
 def start(directory: Path) -> None:
-    """Start the cluster; what an earlier, killed test left of it goes first."""
+    """Start the cluster, after removing the remains of an earlier, killed test."""
     _cluster(directory, "down")
     _cluster(directory, "up")
 
@@ -172,7 +171,7 @@ def stop(directory: Path) -> None:
 def _cluster(directory: Path, *command: str) -> None:
     done = subprocess.run(
         [SCRIPT, *command],
-        # One GPU a node for Slurm, with nothing behind it.
+        # One GPU per node in Slurm's configuration, without a device.
         env={**os.environ, "SLURM_LAB_DIR": str(directory), "SLURM_LAB_GPUS": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -188,7 +187,7 @@ FLAGS = (
     "--learning-rate=1e-3", "--log-every-s=0", "--no-eval-before", "--dropout=0", "--checkpoint-every-steps=1000",
     "--epochs=15",
 )  # fmt: skip
-"""120 steps on 53 features: two nodes do not divide 7, and the last batch of an epoch is 4."""
+"""120 steps on 53 features: 7 is not divisible by two nodes, and the last batch of an epoch has 4 features."""
 
 
 NUM_STEPS = 120
