@@ -38,7 +38,7 @@ class Attempt:
     def micro_batch_size(self) -> int:
         """Most features per rank and forward pass: as asked for, or fewer if those did not fit."""
         size = self.config.micro_batch_size
-        return size if self.earlier_oom is None else min(size, max(1, self.earlier_oom.micro_batch_size))
+        return size if self.earlier_oom is None else min(size, max(1, self.earlier_oom.next_micro_batch_size))
 
 
 def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **totals: Any) -> dict[str, Any]:

@@ -1,30 +1,37 @@
-"""A file of JSON lines that a thread appends to, so that whoever has a line to say never waits for the disk."""
+"""A file of JSON lines that a thread appends to, so that the training thread never waits for the disk."""
 
 import json
 import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from db.storage.durable import fsync_path
 from elasticqa.errors import JournalError
 
-# Acknowledged lines are at most this old, plus one fsync; the promise is a second.
+# Lines are on disk after at most this time plus one fsync; a second is promised.
 WRITE_INTERVAL_S = 0.5
 
 
 class LineWriter:
-    """A file of JSON lines and the thread that appends to it.
+    """A new file of JSON lines and the thread that appends to it.
 
-    A full disk is retried with every batch and nothing queued is dropped; a failed fsync or a value that is
-    no JSON is remembered for good, because what it cost cannot be had again.
+    When the disk is full, lines stay queued, and every later batch tries again. A failed fsync, or a line that is not
+    JSON, is an error for good: its data is lost.
     """
 
-    def __init__(self, path: Path, finish: Callable[[dict[str, Any], int], dict[str, Any]]) -> None:
-        self._finish = finish
+    def __init__(self, path: Path, *, is_numbered: bool) -> None:
+        """Create the file.
+
+        Args:
+            path: of the file, which must not exist.
+            is_numbered: set `n` of every line to its number in the file, from 1.
+        """
+        self.path = path
+        self._is_numbered = is_numbered
         self._queue: deque[dict[str, Any] | threading.Event] = deque()
         self._pending = b""
         self._num_lines = 0
@@ -34,42 +41,45 @@ class LineWriter:
         self._closing = False
         self._wake = threading.Event()
         path.parent.mkdir(parents=True, exist_ok=True)
-        # One file per attempt and writer: O_EXCL turns a second writer into an error instead of mixed lines.
+        # O_EXCL: a second writer of the same attempt gets an error, instead of mixing its lines in.
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._path = path
         fsync_path(path.parent)
         self._thread = threading.Thread(target=self._run, name=f"journal {path.name}", daemon=True)
         self._thread.start()
 
     @property
     def error(self) -> JournalError | None:
-        """What keeps lines from being durable, or None."""
+        """Why lines are not durable, or None."""
         return self._broken or self._stalled
 
     def put(self, line: dict[str, Any]) -> None:
-        """Queue a line; from any thread."""
+        """Queue a line, from any thread.
+
+        Raises:
+            JournalError: the file is closed.
+        """
         if self._closing:
-            raise JournalError(f"{self._path} is closed: write before close()")
-        # No wake-up here: a deque append is what keeps a step's cost in microseconds.
+            raise JournalError(f"{self.path} is closed: write before close()")
+        # The thread is not woken: appending to a deque takes microseconds.
         self._queue.append(line)
 
-    def flush(self, timeout_s: float) -> None:
+    def flush(self, timeout_s: float = 60.0) -> None:
         """Return once every line queued so far is fsynced.
 
         Raises:
-            JournalError: a line could not be written, or not within the time.
+            JournalError: a line could not be written, or not within the timeout.
         """
         if self._thread.is_alive():
             done = threading.Event()
             self._queue.append(done)
             self._wake.set()
             if not done.wait(timeout_s):
-                raise JournalError(f"{self._path} was not written within {timeout_s:g} s: is its file system away?")
+                raise JournalError(f"{self.path} was not written within {timeout_s:g} s: is its file system reachable?")
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """Write what is queued and stop; a second call does nothing.
+        """Write the queued lines and stop the thread; a second call does nothing.
 
         Raises:
             JournalError: a line could not be written.
@@ -83,11 +93,17 @@ class LineWriter:
         if self.error is not None:
             raise self.error
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _run(self) -> None:
         while True:
             self._wake.wait(WRITE_INTERVAL_S)
             self._wake.clear()
-            # Read before draining, so that the last round sees all that was queued before close().
+            # Read before draining, so that the last round writes all lines queued before close().
             is_last = self._closing
             self._drain()
             if is_last:
@@ -109,9 +125,11 @@ class LineWriter:
 
     def _render(self, line: dict[str, Any]) -> bytes:
         try:
-            text = _dumps(self._finish(line, self._num_lines + 1))
+            if self._is_numbered:
+                line["n"] = self._num_lines + 1
+            text = _dumps(line)
         except (TypeError, ValueError) as error:
-            self._broken = JournalError(f"{self._path} lost a line that is no JSON: {error}")
+            self._broken = JournalError(f"{self.path} lost a line that is not JSON: {error}")
             return b""
         self._num_lines += 1
         return text.encode() + b"\n"
@@ -123,7 +141,7 @@ class LineWriter:
                 self._pending = self._pending[written:]
                 self._is_synced = False
         except OSError as error:
-            self._stalled = JournalError(f"{self._path} cannot be written ({error.strerror}): free its file system")
+            self._stalled = JournalError(f"{self.path} cannot be written ({error.strerror}): free its file system")
             return
         self._stalled = None
         if self._is_synced:
@@ -131,8 +149,8 @@ class LineWriter:
         try:
             os.fsync(self._file)
         except OSError as error:
-            # The kernel drops the dirty pages of a failed fsync, so a later success would prove nothing.
-            self._broken = JournalError(f"{self._path} cannot be made durable ({error.strerror}): check its disk")
+            # The kernel drops the dirty pages of a failed fsync, so a later success would not save them.
+            self._broken = JournalError(f"{self.path} cannot be made durable ({error.strerror}): check its disk")
         self._is_synced = True
 
 
@@ -140,7 +158,7 @@ def _dumps(line: dict[str, Any]) -> str:
     try:
         return json.dumps(line, allow_nan=False, separators=(",", ":"), default=_plain)
     except ValueError:
-        # Rare, so lines without NaN or Infinity pay nothing for it.
+        # Only for lines with NaN or Infinity, which are rare.
         return json.dumps(_finite(line), allow_nan=False, separators=(",", ":"), default=_plain)
 
 

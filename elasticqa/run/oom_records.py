@@ -1,7 +1,7 @@
-"""What ranks of a sharded model had no memory for, kept in the run directory for the next attempt.
+"""Records of micro-batches that ran out of memory, which the next attempt of the run reads.
 
-A rank that runs out of memory while weights are being gathered leaves the others waiting, so their attempt cannot go
-on; the next one computes in smaller micro-batches.
+If a rank runs out of memory while weights are gathered, the other ranks wait for it and the attempt cannot continue.
+The next attempt uses smaller micro-batches.
 """
 
 import json
@@ -15,11 +15,11 @@ FOLDER = "shortages"
 
 @dataclass(frozen=True)
 class OutOfMemoryRecord:
-    """A micro-batch that did not fit.
+    """A micro-batch that did not fit into the memory of a rank.
 
     Attributes:
-        attempt: in which.
-        world_size: of that attempt; with fewer ranks there is no more memory.
+        attempt: in which it happened.
+        world_size: of that attempt; fewer ranks have no more memory each.
         num_features: of the micro-batch.
         what: did not fit where, for a reader.
     """
@@ -30,35 +30,35 @@ class OutOfMemoryRecord:
     what: str
 
     @property
-    def micro_batch_size(self) -> int:
-        """Features that are tried next; 0 where a single one did not fit."""
+    def next_micro_batch_size(self) -> int:
+        """Features to try next; 0 if a single one did not fit."""
         return 0 if self.num_features == 1 else -(-self.num_features // 2)
 
 
-def keep(directory: Path, rank: int, shortage: OutOfMemoryRecord) -> None:
-    """Keep what a rank had no memory for; nothing is raised where it cannot be written, since the attempt ends."""
-    path = directory / FOLDER / f"attempt-{shortage.attempt:04d}-rank-{rank:05d}.json"
+def write_oom_record(directory: Path, rank: int, record: OutOfMemoryRecord) -> None:
+    """Write the record of a rank to the run directory; a failed write is ignored, because the attempt ends anyway."""
+    path = directory / FOLDER / f"attempt-{record.attempt:04d}-rank-{rank:05d}.json"
     unfinished = path.with_suffix(".partial")
     with suppress(OSError):
         path.parent.mkdir(exist_ok=True)
         with unfinished.open("w", encoding="utf-8") as file:
-            json.dump(asdict(shortage), file)
+            json.dump(asdict(record), file)
             file.flush()
             os.fsync(file.fileno())
         unfinished.rename(path)
 
 
 def smallest_oom_record(directory: Path, world_size: int) -> OutOfMemoryRecord | None:
-    """Return the smallest micro-batch that did not fit into the memory of as many ranks, or more."""
+    """Return the record of the smallest micro-batch that did not fit with ``world_size`` ranks or more, or None."""
     found = [_read(path) for path in (directory / FOLDER).glob("attempt-*-rank-*.json")]
-    that_count = [each for each in found if each is not None and each.world_size >= world_size]
-    return min(that_count, key=lambda each: (each.num_features, -each.attempt), default=None)
+    relevant = [record for record in found if record is not None and record.world_size >= world_size]
+    return min(relevant, key=lambda record: (record.num_features, -record.attempt), default=None)
 
 
 def _read(path: Path) -> OutOfMemoryRecord | None:
     try:
-        shortage = OutOfMemoryRecord(**json.loads(path.read_text(encoding="utf-8")))
+        record = OutOfMemoryRecord(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    numbers = (shortage.attempt, shortage.world_size, shortage.num_features)
-    return shortage if all(isinstance(number, int) and number >= 1 for number in numbers) else None
+    numbers = (record.attempt, record.world_size, record.num_features)
+    return record if all(isinstance(number, int) and number >= 1 for number in numbers) else None

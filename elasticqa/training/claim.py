@@ -123,7 +123,7 @@ def _claim(
         if topology.restart_count and end is not None and end.get("is_fatal"):
             raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
         earlier_oom = smallest_oom_record(choice.directory, topology.world_size)
-        if topology.restart_count and earlier_oom is not None and earlier_oom.micro_batch_size == 0:
+        if topology.restart_count and earlier_oom is not None and earlier_oom.next_micro_batch_size == 0:
             raise ConfigError(
                 f"run {choice.run_id} is not tried again: {earlier_oom.what}; use --activation-checkpointing, more "
                 "processes, a smaller --max-length or model"

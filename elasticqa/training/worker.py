@@ -29,7 +29,7 @@ from elasticqa.errors import (
 )
 from elasticqa.run.attempt import Attempt, write_end
 from elasticqa.run.home import HomeError
-from elasticqa.run.oom_records import OutOfMemoryRecord, keep
+from elasticqa.run.oom_records import OutOfMemoryRecord, write_oom_record
 from elasticqa.training.startup_timer import StartupTimer
 from elasticqa.training.step_metrics import NonFiniteLossError
 
@@ -73,7 +73,7 @@ class Worker:
         rank = self.health_check.name
         if isinstance(error, NoMemoryHereError):
             record = OutOfMemoryRecord(attempt.number, self.topology.world_size, error.micro_batch_size, error.what)
-            keep(attempt.directory, self.topology.rank, record)
+            write_oom_record(attempt.directory, self.topology.rank, record)
         # Before the report: if this error only follows from another rank's, the report ends the process.
         stacks.add_error(f"{rank} failed", error)
         is_agreed = isinstance(error, _AGREED)

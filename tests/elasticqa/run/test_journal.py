@@ -115,13 +115,13 @@ def test_second_journal_of_an_attempt_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path, 1, 0)
 
 
-def test_value_that_is_no_json_is_an_error_and_costs_one_line(tmp_path: Path) -> None:
+def test_value_that_is_not_json_is_an_error_and_loses_one_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path, 1, 0)
     journal.write("event", {"data": object()})
     journal.write("event", {"data": {}})
-    with pytest.raises(JournalError, match="no JSON"):
+    with pytest.raises(JournalError, match="not JSON"):
         journal.flush()
-    with pytest.raises(JournalError, match="no JSON"):
+    with pytest.raises(JournalError, match="not JSON"):
         journal.close()
     assert [line["n"] for line in read_lines(journal.path)] == [1]
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from elasticqa.run.oom_records import FOLDER, OutOfMemoryRecord, keep, smallest_oom_record
+from elasticqa.run.oom_records import FOLDER, OutOfMemoryRecord, smallest_oom_record, write_oom_record
 
 
-def shortage(num_features: int, *, attempt: int = 1, world_size: int = 2) -> OutOfMemoryRecord:
+def oom_record(num_features: int, *, attempt: int = 1, world_size: int = 2) -> OutOfMemoryRecord:
     return OutOfMemoryRecord(
         attempt, world_size, num_features, f"a micro-batch of {num_features} features does not fit"
     )
@@ -15,16 +15,16 @@ def shortage(num_features: int, *, attempt: int = 1, world_size: int = 2) -> Out
 
 @pytest.mark.parametrize(("num_features", "size"), [(24, 12), (7, 4), (2, 1), (1, 0)])
 def test_half_is_tried_next(num_features: int, size: int) -> None:
-    assert shortage(num_features).micro_batch_size == size
+    assert oom_record(num_features).next_micro_batch_size == size
 
 
 def test_smallest_that_did_not_fit_counts_for_as_many_ranks_or_fewer(tmp_path: Path) -> None:
     assert smallest_oom_record(tmp_path, 1) is None
-    keep(tmp_path, 1, shortage(8))
-    keep(tmp_path, 3, shortage(4, attempt=2))
-    keep(tmp_path, 0, shortage(2, world_size=1))
-    assert smallest_oom_record(tmp_path, 2) == shortage(4, attempt=2)
-    assert smallest_oom_record(tmp_path, 1) == shortage(2, world_size=1)
+    write_oom_record(tmp_path, 1, oom_record(8))
+    write_oom_record(tmp_path, 3, oom_record(4, attempt=2))
+    write_oom_record(tmp_path, 0, oom_record(2, world_size=1))
+    assert smallest_oom_record(tmp_path, 2) == oom_record(4, attempt=2)
+    assert smallest_oom_record(tmp_path, 1) == oom_record(2, world_size=1)
     assert smallest_oom_record(tmp_path, 3) is None
 
 
@@ -38,4 +38,4 @@ def test_what_cannot_be_read_is_left_out(content: str, tmp_path: Path) -> None:
 
 
 def test_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    keep(tmp_path / "nowhere", 0, shortage(8))
+    write_oom_record(tmp_path / "nowhere", 0, oom_record(8))

@@ -15,7 +15,7 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
 from elasticqa.run.attempt import write_end
 from elasticqa.run.lock import hold
-from elasticqa.run.oom_records import OutOfMemoryRecord, keep
+from elasticqa.run.oom_records import OutOfMemoryRecord, write_oom_record
 from elasticqa.training.claim import start_attempt
 from tests.support.ranks import run_on_ranks
 from tests.support.training import journal
@@ -100,11 +100,11 @@ def test_other_ends_are_tried_again_by_a_restart() -> None:
 
 def test_micro_batches_are_halved_after_a_shortage_until_none_is_left(runs: Path) -> None:
     attempt_of_a_process("failed")
-    keep(runs / "RUN", 3, OutOfMemoryRecord(1, 4, 7, "a micro-batch of 7 features does not fit"))
+    write_oom_record(runs / "RUN", 3, OutOfMemoryRecord(1, 4, 7, "a micro-batch of 7 features does not fit"))
     again = replace(ALONE, restart_count=1)
     with ExitStack() as stack:
         assert start_attempt(CONFIG, again, stack, {}, 100).micro_batch_size == 4
-    keep(runs / "RUN", 3, OutOfMemoryRecord(2, 4, 1, "a micro-batch of 1 features does not fit"))
+    write_oom_record(runs / "RUN", 3, OutOfMemoryRecord(2, 4, 1, "a micro-batch of 1 features does not fit"))
     with pytest.raises(ConfigError, match="run RUN is not tried again: a micro-batch of 1 features does not fit; use "):
         attempt_of_a_process(topology=again)
     # Whoever starts it anew may have made room.
