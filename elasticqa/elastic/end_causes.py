@@ -18,7 +18,6 @@ from elasticqa.elastic.stack_dumps import STACK_DUMP_SIGNAL
 from elasticqa.errors import ExitCode
 from elasticqa.run.journal_reader import MAX_LINE_BYTES, json_object
 
-
 KINDS_BY_CERTAINTY = ("changed", "ended", "gone", "silent", "failed", "killed")
 """Kinds of causes. Of several recorded causes, the last one in this order is reported; ``changed`` is no failure."""
 KINDS_BY_LIKELIHOOD = ("failed", "changed", "silent", "gone")

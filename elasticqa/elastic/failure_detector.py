@@ -1,5 +1,6 @@
 """Detects failures of ranks: a silent peer, a stuck main thread, and which of several signs is the cause."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,8 +24,8 @@ class FailureDetector:
     """Collects signs of a failure: the first one opens a time window, and the most likely cause in it is taken."""
 
     def __init__(self) -> None:
-        self.detection: Detection | None = None
-        self._decide_at = 0.0
+        self._detection: Detection | None = None
+        self._decide_at = math.inf
 
     def add(self, sign: Detection, now: float, wait_s: float) -> bool:
         """Add a sign and return whether it is the most likely cause so far.
@@ -34,19 +35,18 @@ class FailureDetector:
             now: seconds of a monotonic clock.
             wait_s: the decision is due after so many seconds at the latest.
         """
-        is_first = self.detection is None
-        self._decide_at = now + wait_s if is_first else min(self._decide_at, now + wait_s)
-        if self.detection is None or _likelihood(sign) > _likelihood(self.detection):
-            self.detection = sign
-        return self.detection is sign
+        self._decide_at = min(self._decide_at, now + wait_s)
+        if self._detection is None or _likelihood(sign) > _likelihood(self._detection):
+            self._detection = sign
+        return self._detection is sign
 
     def confirm(self, detection: Detection) -> None:
         """Take a detection that is certain, and make the decision due now."""
-        self.detection, self._decide_at = detection, 0.0
+        self._detection, self._decide_at = detection, 0.0
 
-    def is_due(self, now: float) -> bool:
-        """Whether the decision is due."""
-        return self.detection is not None and now >= self._decide_at
+    def decision(self, now: float) -> Detection | None:
+        """Return the decision once it is due."""
+        return self._detection if now >= self._decide_at else None
 
 
 def _likelihood(sign: Detection) -> int:

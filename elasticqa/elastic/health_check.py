@@ -188,14 +188,14 @@ class HealthCheck:
 
     def _decide(self, now: float) -> Detection | None:
         """Return the decision, once, when it is due and this process must end because of it."""
-        detection = self._detector.detection
-        if detection is None or self._is_decided or self._is_error_agreed or not self._detector.is_due(now):
+        decision = self._detector.decision(now)
+        if decision is None or self._is_decided or self._is_error_agreed:
             return None
         self._is_decided = True
-        rank, cause = detection
+        rank, cause = decision
         if self._rank == 0:
             self._peers.send_to_all({"rank": rank, "kind": cause.kind, "what": cause.what, "is_final": True})
         if rank == self._rank and cause.kind in ("failed", "changed"):
             self._is_own_error_cause.set()
             return None
-        return detection
+        return decision

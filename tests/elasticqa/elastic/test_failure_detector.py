@@ -17,20 +17,20 @@ def test_lost_connection_is_a_likelier_cause_than_the_errors_that_follow_from_it
     assert not detector.add(sign(0, "failed"), now=10.1, wait_s=0.5)
     assert detector.add(sign(1, "gone"), now=10.2, wait_s=0.5)
     assert not detector.add(sign(3, "gone"), now=10.3, wait_s=0.5)
-    assert not detector.is_due(10.4)
-    assert detector.is_due(10.5)
-    assert detector.detection is not None
-    assert detector.detection.rank == 1
+    assert detector.decision(10.4) is None
+    decision = detector.decision(10.5)
+    assert decision is not None
+    assert decision.rank == 1
 
 
 def test_confirmed_detection_is_due_at_once() -> None:
     detector = FailureDetector()
-    assert not detector.is_due(10.0)
+    assert detector.decision(10.0) is None
     detector.add(sign(1, "gone"), now=10.0, wait_s=5.0)
     detector.confirm(sign(2, "failed"))
-    assert detector.is_due(10.0)
-    assert detector.detection is not None
-    assert detector.detection.rank == 2
+    decision = detector.decision(10.0)
+    assert decision is not None
+    assert decision.rank == 2
 
 
 def test_peer_is_silent_after_the_timeout_unless_it_has_announced_its_end() -> None:

@@ -163,7 +163,9 @@ def test_sharded_run_restarts_with_smaller_micro_batches_after_out_of_memory(fla
     ends = [short.lines(attempt)["end"][0] for attempt in failed]
     assert ends
     assert all(
-        re.match(rf"rank 1 on {re.escape(HOST)} failed: NoMemoryHereError: a micro-batch of \d features", end["reason"])
+        re.match(
+            rf"rank 1 on {re.escape(HOST)} failed: LocalOutOfMemoryError: a micro-batch of \d features", end["reason"]
+        )
         for end in ends
     )
     events = [event for event in short.lines(last)["event"] if event["name"] == "micro_batch_halved"]
