@@ -1,8 +1,7 @@
-"""What must hold after any schedule, read from what the run has written."""
+"""Checks of a run after any schedule, read from its files."""
 
-import json
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from db.engine import create_engine_for
 from elasticqa.checkpoint.manifest import checkpoint_directories, read_manifest
 from elasticqa.run.journal_reader import newest_end_line
 from tests.chaos.schedule import EVALUATE_EVERY, NUM_STEPS
+from tests.support import training
 from tests.support.rows import every_row, rebuilt
 
 _NUM_FEATURES, _STEPS_PER_EPOCH = 53, 8
@@ -25,10 +25,10 @@ class Run:
     Attributes:
         lineage: step -> attempt whose update of that step is in the final weights.
         losses: of the steps on the lineage.
-        fed: step -> ids that the ranks of its attempt took from their tensors, sorted.
+        fed: step -> feature ids that the ranks of its attempt fed, sorted.
         world_sizes: of all attempts.
-        final_loss: as the last line says.
-        evaluations: step -> (EM, F1) of each time that it was evaluated.
+        final_loss: in the last line.
+        evaluations: step -> (EM, F1) of each evaluation.
     """
 
     lineage: dict[int, int]
@@ -40,88 +40,43 @@ class Run:
 
     @classmethod
     def of(cls, directory: Path, num_steps: int = NUM_STEPS) -> "Run":
-        """Return what the directory of a run of so many steps says.
+        """Read the directory of a run.
 
         Raises:
-            AssertionError: the run is not finished, or its record has a hole.
+            AssertionError: the run is not finished after so many steps, or its journal has a gap.
         """
         end = newest_end_line(directory)
         assert end is not None, f"{directory} has no end"
         assert (end["status"], end["step"]) == ("finished", num_steps)
-        journals = {number: journal_of(directory, number) for number in _attempts(directory)}
+        journals = {number: training.journal(directory, number) for number in _attempts(directory)}
         lineage = lineage_of(journals, num_steps)
         steps = {number: {line["step"]: line["loss"] for line in lines["step"]} for number, lines in journals.items()}
-        fed = {number: _fed(directory, number) for number in set(lineage.values())}
-        evaluations = _evaluations(journals.values())
+        fed = {number: training.fed(directory, number) for number in set(lineage.values())}
+        evaluations: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for line in itertools.chain.from_iterable(lines["evaluation"] for lines in journals.values()):
+            evaluations[line["step"]].append((line["em"], line["f1"]))
         owed = {*range(EVALUATE_EVERY, num_steps, EVALUATE_EVERY), num_steps} - evaluations.keys()
         assert not owed, f"steps {sorted(owed)} were not evaluated"
         return cls(
             lineage=lineage,
             losses={step: steps[attempt][step] for step, attempt in lineage.items()},
-            fed={step: sorted(fed[attempt][step]) for step, attempt in lineage.items()},
+            fed={step: fed[attempt][step] for step, attempt in lineage.items()},
             world_sizes={number: lines["attempt"][0]["world_size"] for number, lines in journals.items()},
             final_loss=end["final_loss"],
             evaluations=evaluations,
         )
 
 
-def _evaluations(journals: Iterable[dict[str, list[dict[str, Any]]]]) -> dict[int, list[tuple[float, float]]]:
-    result: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for lines in journals:
-        for line in lines["evaluation"]:
-            result[line["step"]].append((line["em"], line["f1"]))
-    return result
-
-
 def _attempts(directory: Path) -> list[int]:
-    """Return the attempts that have written, in order; one that died before its first line has not."""
+    """Return the attempts with a journal line, in order; an attempt may die before its first line."""
     paths = sorted(directory.glob("journal/attempt-*-node-00000.jsonl"))
     return [int(path.name.split("-")[1]) for path in paths if b"\n" in path.read_bytes()]
-
-
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    content = path.read_bytes()
-    return [json.loads(line) for line in content[: content.rfind(b"\n") + 1].splitlines()]
-
-
-def journal_of(directory: Path, attempt: int) -> dict[str, list[dict[str, Any]]]:
-    """Return the whole lines of an attempt's journal on node 0, by kind; their numbers have no gap."""
-    result: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    path = directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl"
-    lines = [line.rstrip(b"\n") for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    for number, raw in enumerate(lines, start=1):
-        line = _parsed(raw)
-        if line is None:
-            # What a full disk or a kill tore was promised to nobody; whoever then ends the attempt writes behind it.
-            last = _parsed(lines[-1])
-            is_torn = number == len(lines) - 1 and last is not None and last["kind"] == "end"
-            assert is_torn, f"attempt {attempt} has a line {number} that is no JSON"
-            continue
-        assert line["n"] == number, f"attempt {attempt} has a gap"
-        result[line["kind"]].append(line)
-    return result
-
-
-def _parsed(raw: bytes) -> dict[str, Any] | None:
-    try:
-        line: dict[str, Any] = json.loads(raw)
-    except ValueError:
-        return None
-    return line
-
-
-def _fed(directory: Path, attempt: int) -> dict[int, list[int]]:
-    result: dict[int, list[int]] = defaultdict(list)
-    for path in sorted(directory.glob(f"fed/attempt-{attempt:04d}-rank-*.jsonl")):
-        for line in _whole_lines(path):
-            result[line["step"]] += line["ids"]
-    return result
 
 
 def lineage_of(journals: dict[int, dict[str, list[dict[str, Any]]]], num_steps: int) -> dict[int, int]:
     """Return step -> attempt whose update of that step is in the weights after the last step.
 
-    Walks back from the last attempt: what one began with was written by the newest one before that came so far.
+    Walks back from the last attempt: each began with the checkpoint of the newest earlier attempt that got so far.
     """
     starts = {number: lines["setup"][0]["start_step"] for number, lines in journals.items() if lines["setup"]}
     reached = {number: max((line["step"] for line in journals[number]["step"]), default=0) for number in starts}
@@ -132,23 +87,23 @@ def lineage_of(journals: dict[int, dict[str, list[dict[str, Any]]]], num_steps: 
         result.update(dict.fromkeys(range(start + 1, step + 1), attempt))
         step = start
         earlier = [number for number in starts if number < attempt and starts[number] < step <= reached[number]]
-        assert earlier or step == 0, f"attempt {attempt} began at step {step}, which nobody has recorded"
+        assert earlier or step == 0, f"attempt {attempt} began at step {step}, which no attempt has recorded"
         attempt = max(earlier, default=0)
     return result
 
 
 def check(home: Path, directory: Path, reference: Run, *, is_elastic: bool, scratch: Path) -> Run:
-    """Hold a run that has been hit by faults against one that has not.
+    """Compare a run under faults with an uninterrupted one.
 
     Args:
-        home: of its record, whose database has been kept up to date on the way.
+        home: home directory of the record, whose database was updated during the run.
         directory: of the run.
         reference: the same run, uninterrupted; of whole epochs.
-        is_elastic: the world size changed, so sums were made in another order.
-        scratch: where a second database is built.
+        is_elastic: the world size may have changed, so sums have another order.
+        scratch: directory for a second database.
 
     Raises:
-        AssertionError: a promise is broken.
+        AssertionError: the runs differ.
     """
     num_steps = len(reference.lineage)
     run = Run.of(directory, num_steps)
@@ -164,7 +119,7 @@ def check(home: Path, directory: Path, reference: Run, *, is_elastic: bool, scra
         assert set(run.world_sizes.values()) == set(reference.world_sizes.values())
         assert run.losses == reference.losses
         assert run.final_loss == reference.final_loss
-        # Again and again where the checkpoint that told of it was damaged, but always the same.
+        # Evaluated again if a checkpoint was damaged, always with the same result.
         assert {step: set(found) for step, found in run.evaluations.items()} == {
             step: set(found) for step, found in reference.evaluations.items()
         }
@@ -175,7 +130,7 @@ def check(home: Path, directory: Path, reference: Run, *, is_elastic: bool, scra
 
 
 def check_database(home: Path, scratch: Path) -> None:
-    """Hold the database that followed the run against one that is built from the journals alone."""
+    """Compare the database that followed the run with one that is built from the journals alone."""
     engine = create_engine_for(f"sqlite:///{home / 'elasticqa.db'}")
     try:
         followed = every_row(engine)

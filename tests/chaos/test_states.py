@@ -1,7 +1,7 @@
 """Thousands of schedules without processes: the functions that decide what a run does next, on real files.
 
-A simulated run computes nothing; what stands for its weights is a digest of all that was fed, in order. Planner,
-journal, claims, manifest, retention and the choice of the run are the real ones.
+A simulated run computes nothing: its weights are a digest of all fed features, in order. Sampler, journal, claims,
+manifest, retention and the choice of the run are the real ones.
 """
 
 import functools
@@ -43,7 +43,8 @@ from elasticqa.errors import CheckpointError, ConfigError
 from elasticqa.run.journal import Journal, claim_attempt
 from elasticqa.run.journal_reader import is_finished
 from elasticqa.training.resume import choose_run
-from tests.chaos.check import journal_of, lineage_of
+from tests.chaos.check import lineage_of
+from tests.support.training import journal
 
 NUM_SCHEDULES = 2000
 LENGTHS = np.array([12, 3, 40, 7, 22, 31, 5, 9, 18, 2, 27])
@@ -55,7 +56,7 @@ ENVIRON = {RUN_ID_VARIABLE: "simulated"}
 
 @functools.cache
 def fed_by_all(step: int, world_size: int) -> list[int]:
-    """Return what the ranks feed in the step numbered from 0, sorted, as each of them plans it for itself."""
+    """Return the features that all ranks feed in a step, counted from 0; each rank plans its own share."""
     fed: list[int] = []
     for rank in range(world_size):
         sampler = Sampler(PLAN, LENGTHS, seed=1, rank=rank, world_size=world_size, micro_batch_size=2)
@@ -69,7 +70,7 @@ def updated(weights: str, fed: list[int]) -> str:
 
 
 def uninterrupted() -> list[str]:
-    """Return the weights before the first step and after each, of one process that is never hit."""
+    """Return the weights before the first step and after each, in one uninterrupted process."""
     weights = [""]
     for step in range(PLAN.num_steps):
         weights.append(updated(weights[-1], fed_by_all(step, 1)))
@@ -84,7 +85,7 @@ class Runs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        # In memory where there is such a place: the order of what is written matters here, not the disk.
+        # In memory if possible: only the order of the writes matters.
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="states-", dir=memory if os.access(memory, os.W_OK) else None))
         self.directory = self.folder / "simulated"
@@ -95,7 +96,7 @@ class Runs(RuleBasedStateMachine):
 
     @property
     def is_running(self) -> bool:
-        """Whether an attempt is at work."""
+        """Whether an attempt runs."""
         return self.journal is not None
 
     @initialize(world_size=st.integers(1, 4))
@@ -172,7 +173,7 @@ class Runs(RuleBasedStateMachine):
     @precondition(lambda self: self.is_running)
     @rule(kept=st.floats(0, 1), phase=st.none() | st.integers(0, 3))
     def kill(self, kept: float, phase: int | None) -> None:
-        """Die, in the middle of a save or elsewhere: of what was not acknowledged a part is there, perhaps torn."""
+        """Die, in a save or elsewhere: a part of the unacknowledged lines stays, perhaps torn."""
         assert self.journal is not None
         if phase is not None:
             self._save(phase)
@@ -199,7 +200,7 @@ class Runs(RuleBasedStateMachine):
     @precondition(lambda self: self.is_running and self.step > 0)
     @rule(f1=st.floats(0, 100))
     def evaluate(self, f1: float) -> None:
-        """Note the F1 of a checkpoint that is there: the best one stays."""
+        """Note the F1 of a checkpoint: the best one is kept."""
         before = noted_best(self.checkpoints)
         if note_best(self.checkpoints, self.step, f1):
             assert before is None or f1 > before[1]
@@ -226,18 +227,18 @@ class Runs(RuleBasedStateMachine):
     @precondition(lambda self: is_finished(self.directory))
     @rule()
     def ask_again(self) -> None:
-        """A finished run is not gone on with by its name."""
+        """A finished run is not resumed by its name."""
         with pytest.raises(ConfigError, match="is finished"):
             choose_run(TrainConfig(**{**CONFIG.to_dict(), "resume": "simulated"}), self.folder, {})
 
     @invariant()
     def acknowledged_lines_stay(self) -> None:
-        """What was acknowledged is there."""
+        """Acknowledged lines are in the journal."""
         for path, content in self.acknowledged.items():
             assert path.read_bytes().startswith(content)
 
     def teardown(self) -> None:
-        """Let the run come to its end, whatever has happened, and look at all of it."""
+        """Let the run finish, and check all of it."""
         try:
             while not is_finished(self.directory):
                 if not self.is_running:
@@ -253,7 +254,7 @@ class Runs(RuleBasedStateMachine):
         assert self.weights == EXPECTED[-1]
         numbers = [int(path.name.split("-")[1]) for path in sorted(self.directory.glob("journal/*.jsonl"))]
         assert numbers == list(range(1, len(numbers) + 1))
-        journals = {number: journal_of(self.directory, number) for number in numbers}
+        journals = {number: journal(self.directory, number) for number in numbers}
         lines: dict[int, dict[int, dict[str, Any]]] = {
             number: {line["step"]: line for line in of_kind["step"]} for number, of_kind in journals.items()
         }
@@ -267,7 +268,7 @@ class Runs(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_any_schedule_commits_every_feature_of_an_epoch_once_and_ends_with_the_same_weights() -> None:
+def test_any_schedule_commits_each_feature_once_an_epoch_and_ends_with_the_same_weights() -> None:
     run_state_machine_as_test(
         Runs,
         settings=settings(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import IO, TypeVar
 
 from tests.support.paths import REPOSITORY
 
@@ -52,7 +52,7 @@ def run_python(
 @contextmanager
 def piped(
     *command: str | Path, stdin: int | None = None, stderr: int | None = None, env: Mapping[str, str] | None = None
-) -> Iterator[tuple[subprocess.Popen[str], TextIO]]:
+) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """Start a command; yield its process and its standard output, and wait for its end."""
     with subprocess.Popen(
         command, cwd=REPOSITORY, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True

@@ -123,18 +123,21 @@ def only_run(home: Path) -> Path:
 
 
 def journal(directory: Path, attempt: int = 1) -> dict[str, list[dict[str, Any]]]:
-    """Return the whole lines of an attempt's journal on node 0, by kind; a torn one may stand before its `end`."""
+    """Return the whole lines of an attempt's journal on node 0, by kind; their numbers have no gap.
+
+    A line that a full disk or a kill has torn may stand before an `end` that another process wrote.
+    """
     result: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    path = directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
-        if line.endswith("\n"):
-            try:
-                fields = json.loads(line)
-            except ValueError:
-                assert number == len(lines) - 1, line
-                continue
-            result[fields["kind"]].append(fields)
+    *lines, _ = (directory / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl").read_bytes().split(b"\n")
+    for number, raw in enumerate(lines, start=1):
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            is_torn = number == len(lines) - 1 and json.loads(lines[-1])["kind"] == "end"
+            assert is_torn, f"attempt {attempt} has a line {number} that is no JSON"
+            continue
+        assert line["n"] == number, f"attempt {attempt} has a gap"
+        result[line["kind"]].append(line)
     return result
 
 
@@ -144,10 +147,10 @@ def losses(directory: Path, attempt: int = 1) -> dict[int, float]:
 
 
 def fed(directory: Path, attempt: int = 1) -> dict[int, list[int]]:
-    """Return the feature ids that all ranks fed in each step of an attempt, sorted."""
+    """Return the feature ids that all ranks fed in each step of an attempt, sorted; a torn last line is left out."""
     result: dict[int, list[int]] = defaultdict(list)
     for path in sorted((directory / "fed").glob(f"attempt-{attempt:04d}-rank-*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_bytes().split(b"\n")[:-1]:
             fields = json.loads(line)
             result[fields["step"]] += fields["ids"]
     return {step: sorted(ids) for step, ids in result.items()}
