@@ -1,1 +1,1 @@
-"""The record: tables, migrations, ingest of journals, queries and statistics."""
+"""The record of runs: journal schema, database, ingest, imports, queries and reports."""

@@ -1,4 +1,4 @@
-"""The command line of every program that has options: what is wrong with it is said in one line."""
+"""Argument parser of all commands: errors are one line."""
 
 import argparse
 import sys
@@ -6,14 +6,14 @@ from typing import NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and that takes no option by its beginning."""
+    """A parser with errors on one line and without abbreviated options."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and exit with status 2."""
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}; --help tells the options\n")
+        """Print the error and exit with status 2."""
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}; --help lists the options\n")
 
     def refuse(self, error: Exception) -> int:
         """Print an error as one line and return exit status 2, for a request that cannot be met."""

@@ -1,4 +1,4 @@
-"""Engines and schema: SQLite shared by several processes, or PostgreSQL by URL; migrated to the newest."""
+"""Database engines and migrations: SQLite shared by several processes, or PostgreSQL."""
 
 import sqlite3
 import time
@@ -15,17 +15,17 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 BUSY_TIMEOUT_MS = 30_000
-"""How long a writer waits for another one before it gives up."""
+"""How long a writer waits for another writer."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 _IMMEDIATE = "record_writer"
 
 
 class DatabaseError(RuntimeError):
-    """The database cannot be used; the message is one line with the way out."""
+    """A database that cannot be used; the message is one line and names a remedy."""
 
 
 class DatabaseVersionError(DatabaseError):
-    """The database was migrated by a newer release."""
+    """A database that a newer release has migrated."""
 
     def __init__(self, url: str, revision: str) -> None:
         self.revision = revision
@@ -36,32 +36,32 @@ class DatabaseVersionError(DatabaseError):
 
 
 def create_engine_for(url: str) -> Engine:
-    """Return an engine; the directory of a SQLite file is created, the schema is not (see `migrate`).
+    """Return an engine; creates the directory of a SQLite file, but no schema (see `migrate`).
 
     Raises:
-        DatabaseError: the URL cannot be understood, its driver is not installed, or the directory cannot be made.
+        DatabaseError: the URL is invalid, its driver is not installed, or the directory cannot be created.
     """
     try:
         parsed = make_url(url)
         if parsed.drivername in ("postgres", "postgresql"):
-            # Without a driver SQLAlchemy means psycopg2, which is not the one that elasticqa[postgresql] brings.
+            # Without a driver in the URL, SQLAlchemy would use psycopg2; elasticqa[postgresql] installs psycopg.
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.get_backend_name() != "sqlite":
             return create_engine(parsed, pool_pre_ping=True)
         if parsed.database and parsed.database != ":memory:":
-            # Private, because the fallback for a shared home lies where others may write.
+            # Private, because the fallback for a shared home is in a directory that other users can write.
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         engine = create_engine(parsed)
     except (ArgumentError, ModuleNotFoundError) as error:
-        # The URL itself stays out of the message: what cannot be parsed may hold a password.
+        # The message omits the URL: an invalid one may contain a password.
         raise DatabaseError(
             f"the database URL cannot be used ({error}): ELASTICQA_DB_URL is sqlite:///FILE or "
             "postgresql://USER@HOST/NAME, the latter with elasticqa[postgresql] installed"
         ) from error
     except OSError as error:
         raise DatabaseError(
-            f"{parsed.database} cannot be made ({error.strerror}): set ELASTICQA_HOME or ELASTICQA_DB_URL to a "
-            "place that you can write"
+            f"{parsed.database} cannot be created ({error.strerror}): set ELASTICQA_HOME or ELASTICQA_DB_URL to a "
+            "directory that you can write"
         ) from error
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
@@ -69,25 +69,25 @@ def create_engine_for(url: str) -> Engine:
 
 
 def write_locked(engine: Engine) -> Engine:
-    """Return the engine with transactions that hold SQLite's write lock from their start.
+    """Return the engine with transactions that take SQLite's write lock when they begin.
 
-    A transaction that reads first and writes later fails at once when another one has written in between.
+    Otherwise a transaction that reads first and writes later fails if another one has written in between.
     """
     return engine.execution_options(**{_IMMEDIATE: True})
 
 
 def lock(connection: Connection, name: str) -> None:
-    """Wait until no other transaction holds `name`; a write_locked transaction of SQLite is alone anyway."""
+    """Hold the lock `name` until the transaction ends; SQLite has only one writing transaction anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the schema to the newest revision; safe when several processes do it at once.
+    """Upgrade the schema to the newest revision; several processes may do so at once.
 
     Raises:
         DatabaseVersionError: the database is newer than this release.
-        DatabaseError: it cannot be reached or written.
+        DatabaseError: the database cannot be reached or written.
     """
     with database_errors(engine):
         _upgrade(engine)
@@ -95,10 +95,10 @@ def migrate(engine: Engine) -> None:
 
 @contextmanager
 def database_errors(engine: Engine) -> Iterator[None]:
-    """Turn what a driver raises while the block runs into one line.
+    """Raise errors of the database driver as DatabaseError, on one line.
 
     Raises:
-        DatabaseError: the database is away, locked, full, damaged or may not be used.
+        DatabaseError: the database is unreachable, locked, full, damaged, or access is denied.
     """
     try:
         yield
@@ -133,10 +133,10 @@ def _revision(connection: Connection, known: set[str]) -> str | None:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    # The driver's own BEGIN comes too late and never takes the write lock; _begin_sqlite does it.
+    # The driver's own BEGIN comes too late and never takes the write lock; _begin_sqlite replaces it.
     connection.isolation_level = None
     cursor = connection.cursor()
-    # First, because even the change to WAL may meet another process's lock.
+    # First, because the change to WAL may wait for another process.
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     _use_wal(cursor)
     cursor.execute("PRAGMA synchronous = NORMAL")
@@ -145,7 +145,7 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 
 
 def _use_wal(cursor: sqlite3.Cursor) -> None:
-    # Where another connection is about to write, SQLite refuses this at once, whatever its timeout.
+    # SQLite ignores its timeout here while another connection is about to write.
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:

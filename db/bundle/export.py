@@ -1,4 +1,4 @@
-"""From a run directory to a bundle."""
+"""Writes a bundle of a run directory."""
 
 import gzip
 import hashlib
@@ -13,21 +13,20 @@ from db.bundle.manifest import METADATA, NAME, BundleError, Entry, Manifest, is_
 from db.storage.home import RUN_ID_PATTERN
 
 CHECKPOINTS = frozenset({"checkpoints", "model"})
-_CHUNK_BYTES = 2**20
 
 
 def export_run(run_dir: Path, target: Path, *, with_checkpoints: bool = False) -> Manifest:
     """Write a bundle of a run; equal runs give equal bytes.
 
-    A run that is going on is taken as it stands. Hidden files are left out: they are half-written.
+    An active run is exported as it is. Hidden files are skipped, because they are incomplete.
 
     Args:
         run_dir: its name is the run id.
-        target: replaced when the bundle is whole, untouched otherwise.
-        with_checkpoints: take `checkpoints/` and `model/` along.
+        target: replaced once the bundle is complete; unchanged on errors.
+        with_checkpoints: include `checkpoints/` and `model/`.
 
     Raises:
-        BundleError: there is no such run, it has a link or a name that no bundle takes, or a file changed.
+        BundleError: there is no such run, it contains a link or an unsafe name, or a file changed.
     """
     if not RUN_ID_PATTERN.fullmatch(run_dir.name) or not (run_dir / "journal").is_dir():
         raise BundleError(run_dir, "is no run directory: it has no journal; `elasticqa runs` lists the runs")
@@ -48,10 +47,10 @@ def _names(run_dir: Path, folder: Path, skipped: frozenset[str]) -> Iterator[str
             if (entry.name.startswith(".") and entry.name != METADATA) or name in skipped:
                 continue
             if not is_safe_name(name):
-                raise BundleError(run_dir, f"{name!r} is not a name that a bundle takes: rename the file")
+                raise BundleError(run_dir, f"{name!r} is not a safe file name for a bundle: rename the file")
             if entry.is_symlink():
                 raise BundleError(
-                    run_dir, f"{name} is a symbolic link, which no bundle takes: put the file in its place"
+                    run_dir, f"{name} is a symbolic link, which a bundle cannot contain: replace it with the file"
                 )
             if entry.is_dir():
                 yield from _names(run_dir, Path(entry.path), skipped)
@@ -60,19 +59,16 @@ def _names(run_dir: Path, folder: Path, skipped: frozenset[str]) -> Iterator[str
 
 
 def _entry(run_dir: Path, name: str) -> Entry:
-    digest, num_bytes = hashlib.sha256(), 0
     with (run_dir / name).open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            num_bytes += len(chunk)
-    return Entry(name, num_bytes, digest.hexdigest())
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return Entry(name, stream.tell(), digest)
 
 
 def _write(run_dir: Path, manifest: Manifest, target: Path) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # No time stamp and no name, so that equal runs give equal bytes.
+            # Without time and name, so that equal runs give equal bytes.
             with (
                 gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -82,10 +78,10 @@ def _write(run_dir: Path, manifest: Manifest, target: Path) -> None:
                 for entry in manifest.entries:
                     with (run_dir / entry.name).open("rb") as stream:
                         checked = _Checked(stream)
-                        # A journal may have grown since: what was hashed is what goes in.
+                        # Only the hashed part: a journal may have grown since.
                         tar.addfile(_member(f"{manifest.run_id}/{entry.name}", entry.num_bytes), checked)  # type: ignore[arg-type] # only read() is used
                         if checked.digest.hexdigest() != entry.sha256:
-                            raise BundleError(run_dir / entry.name, "changed while it was packed: try again")
+                            raise BundleError(run_dir / entry.name, "changed during the export: try again")
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
@@ -102,7 +98,7 @@ def _member(name: str, num_bytes: int) -> tarfile.TarInfo:
 
 
 class _Checked:
-    """A file that digests what is read of it."""
+    """A file that computes the digest of the bytes read from it."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream

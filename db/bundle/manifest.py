@@ -1,4 +1,4 @@
-"""First member of a bundle: the run, and size and digest of every file, so that a reader knows what will come."""
+"""Manifest, the first member of a bundle: the run id, and size and digest of every file."""
 
 import json
 import re
@@ -15,17 +15,17 @@ VERSION = 1
 MOST_FILES = 100_000
 MOST_MANIFEST_BYTES = 32 * 2**20
 MOST_BYTES = 64 * 2**30
-"""Of a bundle, unpacked."""
+"""Of the unpacked files."""
 _MOST_NAME_CHARACTERS = 400
 METADATA = ".metadata"
-"""The one hidden file that belongs to a run: torch's own, in each checkpoint."""
-# One part of a path: no hidden name, so neither "." nor "..", no separator, no control character.
+"""The only hidden file of a run: torch writes it in each checkpoint."""
+# One part of a path: not hidden (this excludes "." and ".."), no separator, no control character.
 _PART = re.compile(r"[^./\\\x00-\x1f\x7f\ud800-\udfff][^/\\\x00-\x1f\x7f\ud800-\udfff]{0,199}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class BundleError(ValueError):
-    """A bundle cannot be written or taken; one line with the file and the rule."""
+    """A bundle that cannot be written or imported; the message is one line with file and rule."""
 
     def __init__(self, path: Path, problem: str) -> None:
         self.path = path
@@ -44,14 +44,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle holds, in the order of its members."""
+    """Contents of a bundle, in the order of its members."""
 
     run_id: str
     entries: tuple[Entry, ...]
 
     @property
     def num_bytes(self) -> int:
-        """Of all files, unpacked."""
+        """Total of all files, unpacked."""
         return sum(entry.num_bytes for entry in self.entries)
 
     def to_json(self) -> bytes:
@@ -61,7 +61,7 @@ class Manifest:
 
 
 def is_safe_name(name: str) -> bool:
-    """Tell whether a path stays inside the run directory on every system and is not hidden, but for `METADATA`.
+    """Return whether a path stays inside the run directory on every system and is not hidden (except `METADATA`).
 
     >>> [is_safe_name(name) for name in ("journal/a.jsonl", "../a", "/a", "a//b", "a/.b")]
     [True, False, False, False, False]
@@ -74,7 +74,7 @@ def parse_manifest(path: Path, data: bytes) -> Manifest:
     """Return the manifest of the bundle at `path`.
 
     Raises:
-        BundleError: it is none, of a newer release, or names what must not be written.
+        BundleError: the data is no manifest, is from a newer release, or has an unsafe name.
     """
     try:
         top = json.loads(data)
@@ -94,16 +94,16 @@ def parse_manifest(path: Path, data: bytes) -> Manifest:
     if len(names) < len(manifest.entries):
         raise BundleError(path, "a file is named twice")
     if manifest.num_bytes > MOST_BYTES:
-        raise BundleError(path, f"{manifest.num_bytes:,} bytes unpacked, at most {MOST_BYTES // 2**30} GiB is taken")
+        raise BundleError(path, f"{manifest.num_bytes:,} bytes unpacked, the limit is {MOST_BYTES // 2**30} GiB")
     return manifest
 
 
 def _entry(path: Path, item: Any) -> Entry:
     if not isinstance(item, Mapping):
-        raise BundleError(path, f"{item!r:.80} is no file of a manifest")
+        raise BundleError(path, f"{item!r:.80} is no entry of a manifest")
     name, num_bytes, digest = item.get("name"), item.get("bytes"), item.get("sha256")
     if not isinstance(name, str) or not is_safe_name(name):
-        raise BundleError(path, f"name={name!r:.120} could lead out of the run directory")
+        raise BundleError(path, f"name={name!r:.120} could leave the run directory")
     if type(num_bytes) is not int or not 0 <= num_bytes < 2**63:
         raise BundleError(path, f"{name} has bytes={num_bytes!r:.40}, which is not a size")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):

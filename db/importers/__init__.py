@@ -1,17 +1,16 @@
-"""Results of other programs, taken into the record as runs of provenance `imported`."""
+"""Importers of results of other programs; each becomes a run of provenance `imported`."""
 
 from db.importers.detect import FoundResults, find_results
 from db.importers.errors import ImportFormatError
 from db.importers.kineto import TraceFacts, trace_run
 from db.importers.readers import read_results
 from db.importers.run import ImportedRun
-from db.importers.write import Imported, write_run
+from db.importers.write import write_run
 
 __all__ = [
+    "FoundResults",
     "ImportFormatError",
     "ImportedRun",
-    "FoundResults",
-    "Imported",
     "TraceFacts",
     "find_results",
     "read_results",

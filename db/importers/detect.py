@@ -1,4 +1,4 @@
-"""Which format a path holds."""
+"""Detects the format of a file or folder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,18 +23,18 @@ KNOWN = (
 
 @dataclass(frozen=True)
 class FoundResults:
-    """A run in a format."""
+    """Results of one run in a known format."""
 
     kind: Kind
     path: Path
-    """The file, or the folder for formats of several files."""
+    """The file, or the folder of a format with several files."""
 
 
 def find_results(path: Path) -> list[FoundResults]:
-    """Return what a file is, or the runs of a folder: its own, or else one for each folder in it.
+    """Return the results in a file or folder; a folder without any is searched one level deeper.
 
     Raises:
-        ImportFormatError: there is nothing that is known.
+        ImportFormatError: there are no results in a known format.
     """
     try:
         return _found_in(path)
@@ -49,10 +49,10 @@ def _found_in(path: Path) -> list[FoundResults]:
             folders = sorted(entry for entry in path.iterdir() if entry.is_dir())[:MOST_FOLDERS]
             found = [item for folder in folders for item in _in_folder(folder)]
         if not found:
-            raise ImportFormatError(path, "", f"holds no result that is known: {KNOWN}")
+            raise ImportFormatError(path, "", f"contains no results in a known format: {KNOWN}")
         return found
     if not path.exists():
-        raise ImportFormatError(path, "", "is not there: give a file or a folder")
+        raise ImportFormatError(path, "", "does not exist: give a file or a folder")
     if not path.is_file():
         raise ImportFormatError(path, "", "is neither a file nor a folder")
     if path.stat().st_size == 0:
@@ -61,7 +61,7 @@ def _found_in(path: Path) -> list[FoundResults]:
 
 
 def _in_folder(folder: Path) -> Iterator[FoundResults]:
-    """Yield the run of a folder: the richest format that is there, since others tell of the same run."""
+    """Yield the results of a folder in its most detailed format; the other formats describe the same run."""
     if state_file(folder) or any((folder / name).is_file() for name in RESULTS):
         yield FoundResults("hf_trainer", folder)
     elif (folder / METRICS).is_file():
@@ -85,4 +85,4 @@ def _kind_of(path: Path) -> Kind:
         return "hf_trainer"
     if path.name.endswith(_TRACE_ENDINGS):
         return "kineto" if is_trace(path) else "hf_trainer"
-    raise ImportFormatError(path, "", f"is in no format that is known: {KNOWN}")
+    raise ImportFormatError(path, "", f"has no known format: {KNOWN}")

@@ -1,14 +1,14 @@
-"""What is wrong with a file that somebody else's program wrote."""
+"""The error of a file that cannot be imported."""
 
 from pathlib import Path
 
 
 class ImportFormatError(ValueError):
-    """A file cannot be taken; one line with the file, the place in it, and the rule that it breaks."""
+    """A file that cannot be imported; the message is one line with file, position and rule."""
 
     def __init__(self, path: Path, place: str, problem: str) -> None:
         self.path = path
         self.place = place
         message = f"{path}: {place}: {problem}" if place else f"{path}: {problem}"
-        # A name or a value may hold a line break; the message stays one line.
+        # Names and values may contain line breaks.
         super().__init__(" ".join(message.split()))

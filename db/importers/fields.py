@@ -18,17 +18,17 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Fields:
-    """An object of a file, with the place where it stood."""
+    """An object of a file, with its position for error messages."""
 
     path: Path
     place: str
     values: Mapping[str, Any]
 
     def number(self, name: str) -> float | None:
-        """Return a finite number; None where it is absent, null, NaN or infinite.
+        """Return a finite number, or None if it is absent, null, NaN or infinite.
 
         Raises:
-            ImportFormatError: it is something else.
+            ImportFormatError: the value has another type or range.
         """
         value = self.values.get(name)
         if value is None:
@@ -42,17 +42,17 @@ class Fields:
         return number if math.isfinite(number) else None
 
     def at_least_zero(self, name: str) -> float | None:
-        """Return a finite number that is not negative, or None as `number` does."""
+        """Return a finite number of at least 0, or None as `number` does."""
         number = self.number(name)
         if number is not None and number < 0:
             raise self.error(f"{name}={number} is negative")
         return number
 
     def count(self, name: str) -> int | None:
-        """Return a count below 2^31 (a whole float is one), or None where it is absent or null.
+        """Return a count below 2^31 (integral floats are accepted), or None if it is absent or null.
 
         Raises:
-            ImportFormatError: it is something else.
+            ImportFormatError: the value has another type or range.
         """
         value = self.values.get(name)
         if value is None:
@@ -63,17 +63,17 @@ class Fields:
         return int(value)
 
     def text(self, name: str) -> str | None:
-        """Return a storable text, or None where there is none."""
+        """Return a storable text, or None if it is absent, empty or no text."""
         value = self.values.get(name)
         return storable(value) if isinstance(value, str) and value else None
 
     def error(self, problem: str) -> ImportFormatError:
-        """Return an error that names this place."""
+        """Return an error with this position."""
         return ImportFormatError(self.path, self.place, problem)
 
 
 def storable(text: str) -> str:
-    """Return the text as both databases can hold it, cut to 2,000 characters.
+    """Return the text without characters that a database refuses, cut to 2,000 characters.
 
     >>> storable("a" + chr(0) + "b") == "a" + chr(0xFFFD) + "b"
     True
@@ -82,7 +82,7 @@ def storable(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, at most 60 characters."""
+    """Return a value for a message, in at most 60 characters."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**50:
         return "an integer of more than 50 digits"
     text = repr(value[:60]) if isinstance(value, str) else repr(value)
@@ -90,12 +90,12 @@ def shown(value: Any) -> str:
 
 
 def settings(path: Path, values: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return settings of any program as one flat object: nested names are joined by dots.
+    """Return settings of any program as one flat object; nested names are joined by dots.
 
-    Numbers that are not finite become None, other kinds of values their text.
+    Numbers that are not finite become None, values of other types their text.
 
     Raises:
-        ImportFormatError: there are more than 500 or they are nested too deep.
+        ImportFormatError: there are more than 500, or they are nested more than 6 levels deep.
     """
     flat: dict[str, Any] = {}
     _flatten(path, values, "", flat)

@@ -1,7 +1,7 @@
-"""Results of the Hugging Face Trainer: `trainer_state.json` and the `*_results.json` beside it.
+"""Results of the Hugging Face Trainer: `trainer_state.json` and the `*_results.json` files beside it.
 
-Losses are means over the steps since the last log, as the Trainer writes them. It logs no time of a step, so
-the only times are `train_runtime` and the evaluations' own; loading and set-up are in neither. The pickled
+Losses are means over the steps since the last log, as the Trainer writes them. The Trainer logs no step times; the
+only times are `train_runtime` and those of the evaluations, without loading and set-up. The pickled
 `training_args.bin` is never opened.
 """
 
@@ -27,7 +27,7 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{1,9})")
 
 @dataclass
 class _State:
-    """What the files say besides the figures of steps and evaluations."""
+    """Facts of the files other than metrics of steps and evaluations."""
 
     global_step: int | None = None
     max_steps: int | None = None
@@ -36,11 +36,11 @@ class _State:
     num_train_samples: int | None = None
     train_time_s: float | None = None
     samples_per_s: float | None = None
-    figures: dict[str, float] = field(default_factory=dict)
+    other_metrics: dict[str, float] = field(default_factory=dict)
 
 
 def state_file(folder: Path) -> Path | None:
-    """Return the state of an output directory, or of the newest checkpoint in it."""
+    """Return the state file of an output directory, or that of its newest checkpoint."""
     if (folder / STATE).is_file():
         return folder / STATE
     found = [
@@ -55,8 +55,8 @@ def read_hf_trainer(state_path: Path | None, folder: Path) -> ImportedRun:
     """Return the run of an output directory.
 
     Args:
-        state_path: the `trainer_state.json` or a file of its form, where there is one.
-        folder: where the results and the model's `config.json` are looked for.
+        state_path: the `trainer_state.json` or a file of the same form, or None.
+        folder: contains the results and the model's `config.json`.
 
     Raises:
         ImportFormatError: a file is damaged.
@@ -72,13 +72,13 @@ def read_hf_trainer(state_path: Path | None, folder: Path) -> ImportedRun:
         _take_summary(Fields(file, "", small_object(file)), ended_at, points, state)
     setup, software = _model_facts(model, state)
     lines = [("setup", ended_at, setup), *points.lines(ended_at)]
-    if state.figures:
-        figures = {
+    if state.other_metrics:
+        other = {
             "name": "imported_figures",
-            "message": "figures of the file that are no column",
-            "data": state.figures,
+            "message": "metrics of the file that have no column",
+            "data": state.other_metrics,
         }
-        lines.append(("event", ended_at, figures))
+        lines.append(("event", ended_at, other))
     return ImportedRun(
         format=FORMAT,
         path=state_path or folder,
@@ -117,7 +117,7 @@ def _refuse_without_history(path: Path, top: Mapping[str, Any]) -> None:
         raise ImportFormatError(path, "log_history", f"{shown(top['log_history'])} is not an array")
     if "global_step" not in top:
         raise ImportFormatError(
-            path, "", "has neither log_history nor traceEvents: it is no trainer state and no trace"
+            path, "", "has neither log_history nor traceEvents: neither a trainer state nor a trace"
         )
 
 
@@ -142,11 +142,11 @@ def _take_training(fields: Fields, state: _State) -> None:
     named = (("train_loss", "mean_train_loss"), ("train_steps_per_second", "steps_per_s"), ("total_flos", "total_flos"))
     for key, name in named:
         if (value := fields.number(key)) is not None:
-            state.figures[name] = value
+            state.other_metrics[name] = value
 
 
 def _take_summary(fields: Fields, t: float, points: MetricPoints, state: _State) -> None:
-    """Take a results file: it names no step, so its evaluations count as of the last one."""
+    """Add a results file; it has no step numbers, so its evaluations belong to the last step."""
     if any(key.startswith("train_") for key in fields.values):
         _take_training(fields, state)
     step = points.last_step if state.global_step is None else state.global_step
@@ -157,7 +157,7 @@ def _take_summary(fields: Fields, t: float, points: MetricPoints, state: _State)
 
 
 def _model_facts(path: Path, state: _State) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the setup line and the software, from the model's configuration where there is one."""
+    """Return the setup line and the software versions, from the model's configuration if it exists."""
     setup: dict[str, Any] = {"num_steps": state.max_steps, "dataset": {"num_train_features": state.num_train_samples}}
     software: dict[str, Any] = {}
     if path.is_file():
@@ -176,9 +176,9 @@ def _config(state: _State) -> dict[str, Any]:
 def _end(state: _State, points: MetricPoints) -> dict[str, Any]:
     step = points.last_step if state.global_step is None else state.global_step
     is_whole = state.train_time_s is not None or state.max_steps is None or step >= state.max_steps
-    reason = "train_runtime is the wall clock: loading and set-up are not in it"
+    reason = "the wall clock is train_runtime, without loading and set-up"
     if not is_whole:
-        reason = f"the state is of step {step} of {state.max_steps}, before the end of training"
+        reason = f"the state is from step {step} of {state.max_steps}, before the end of training"
     return {
         "status": "finished" if is_whole else "preempted",
         "reason": reason if state.train_time_s is not None or not is_whole else "imported without a wall clock",

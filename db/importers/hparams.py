@@ -1,4 +1,4 @@
-"""`hparams.yaml` of Lightning: read as plain data, nothing in it is executed."""
+"""`hparams.yaml` of Lightning, read as plain data; its tags are never executed."""
 
 import importlib
 import importlib.util
@@ -14,9 +14,9 @@ _Event = tuple[str, float, dict[str, Any]]
 
 
 def read_hparams(path: Path, t: float) -> tuple[dict[str, Any], tuple[_Event, ...]]:
-    """Return the settings, empty where there is no file, and an event where they could not be taken.
+    """Return the settings (empty without a file), and an event if they had to be skipped.
 
-    Settings that name classes of a program cannot be taken: only that program could make them.
+    Settings with objects of a program's classes are skipped: only that program could construct them.
 
     Raises:
         ImportFormatError: the file is no YAML, no mapping, or larger than 256 KiB.
@@ -24,7 +24,7 @@ def read_hparams(path: Path, t: float) -> tuple[dict[str, Any], tuple[_Event, ..
     if not path.is_file():
         return {}, ()
     if path.stat().st_size > MOST_BYTES:
-        raise ImportFormatError(path, "", f"over {MOST_BYTES // 2**10} KiB, which is the most that is read")
+        raise ImportFormatError(path, "", f"over {MOST_BYTES // 2**10} KiB, the limit")
     if importlib.util.find_spec("yaml") is None:
         return {}, _skipped(path, t, "PyYAML is not installed")
     yaml = importlib.import_module("yaml")
@@ -45,9 +45,9 @@ def _load(yaml: Any, path: Path) -> Any:
     except yaml.constructor.ConstructorError:
         raise
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ImportFormatError(path, "", f"is no YAML that can be read ({type(error).__name__}: {error})") from error
+        raise ImportFormatError(path, "", f"is no readable YAML ({type(error).__name__}: {error})") from error
 
 
 def _skipped(path: Path, t: float, reason: str) -> tuple[_Event, ...]:
-    message = f"{path.name} was left out: {reason}"
+    message = f"{path.name} was skipped: {reason}"
     return (("event", t, {"name": "settings_skipped", "message": message, "data": {}}),)

@@ -1,4 +1,4 @@
-"""A Kineto trace as a run of its own: its summary is made by who can read traces and handed in."""
+"""A Kineto trace as a run; the caller reads the trace and passes its summary."""
 
 import gzip
 import zlib
@@ -17,7 +17,7 @@ _PEEKED_CHARACTERS = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFacts:
-    """What a trace says of its process, each None where it does not."""
+    """Facts of the traced process; None where the trace has none."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -25,7 +25,7 @@ class TraceFacts:
 
 
 def is_trace(path: Path) -> bool:
-    """Tell whether the beginning of a JSON file, compressed or not, names trace events."""
+    """Return whether the start of a JSON file, plain or gzip, contains trace events."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as stream:
@@ -35,12 +35,12 @@ def is_trace(path: Path) -> bool:
 
 
 def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> ImportedRun:
-    """Return a run whose only fact is a profile; the trace goes along.
+    """Return a run with one profile and a copy of the trace.
 
     Args:
         path: the trace, `.json` or `.json.gz`.
         summary: for the journal's `profile` line.
-        facts: of the process that was traced.
+        facts: of the traced process.
     """
     t = changed_at(path)
     target = f"traces/{'trace.json.gz' if path.suffix == '.gz' else 'trace.json'}"
@@ -56,6 +56,6 @@ def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> Impo
         world_size=facts.world_size,
         host=device,
         facts=(("profile", t, profile),),
-        end={"status": "finished", "reason": "imported; a trace tells of some steps only"},
+        end={"status": "finished", "reason": "imported; a trace covers only some steps"},
         files=((target, path),),
     )

@@ -1,6 +1,6 @@
-"""Results of Lightning's CSVLogger: `metrics.csv`, with `hparams.yaml` beside it where there is one.
+"""Results of Lightning's CSVLogger: `metrics.csv`, and `hparams.yaml` beside it if it exists.
 
-The file tells no time, so times stay empty. Its `step` counts from 0, the record's from 1.
+The file contains no times. Its `step` counts from 0, the record's from 1.
 """
 
 import csv
@@ -27,10 +27,10 @@ def read_lightning(path: Path) -> ImportedRun:
     """Return the run of a `metrics.csv`.
 
     Raises:
-        ImportFormatError: the file is damaged, has no figure that the record knows, or is over 256 MiB.
+        ImportFormatError: the file is damaged, has no known metric, or is larger than 256 MiB.
     """
     if path.stat().st_size > MOST_BYTES:
-        raise ImportFormatError(path, "", f"over {MOST_BYTES // 2**20} MiB, which is the most that is read")
+        raise ImportFormatError(path, "", f"over {MOST_BYTES // 2**20} MiB, the limit")
     t = changed_at(path)
     points = MetricPoints(path)
     _Metrics(path, t, points).read()
@@ -47,7 +47,7 @@ def read_lightning(path: Path) -> ImportedRun:
         facts=(*points.lines(t), *events),
         end={
             "status": "finished",
-            "reason": "imported; the file tells neither how the run ended nor any time",
+            "reason": "imported; the file contains neither times nor how the run ended",
             "step": points.last_step or None,
             "final_loss": points.final_loss(),
         },
@@ -64,19 +64,19 @@ class _Metrics:
         self._line = 0
 
     def read(self) -> None:
-        """Take every row."""
+        """Read every row."""
         try:
             with self._path.open(encoding="utf-8", newline="") as stream:
                 rows = csv.reader(self._lines(stream), strict=True)
                 header = next(rows, [])
                 meanings = [journal_field_of(name) for name in header]
                 if "step" not in header or not any(meanings):
-                    raise self._error("the first line names no column step and one of a loss, EM, F1 or learning rate")
+                    raise self._error("the first line needs a column step, and one of a loss, EM, F1 or learning rate")
                 step_column = header.index("step")
                 for row in rows:
                     self._take(header, row, step_column)
         except UnicodeDecodeError as error:
-            raise self._error(f"what follows is not UTF-8 ({error.reason})") from error
+            raise self._error(f"the text after this is not UTF-8 ({error.reason})") from error
         except csv.Error as error:
             raise self._error(f"is no CSV ({error})") from error
 
@@ -86,7 +86,9 @@ class _Metrics:
             if not line.endswith("\n"):
                 is_long = len(line) == MOST_LINE_CHARACTERS
                 problem = (
-                    f"is longer than {MOST_LINE_CHARACTERS:,} characters" if is_long else "is cut off: it does not end"
+                    f"is longer than {MOST_LINE_CHARACTERS:,} characters"
+                    if is_long
+                    else "is cut off: it has no line end"
                 )
                 raise self._error(problem)
             yield line

@@ -1,4 +1,4 @@
-"""What programs call the figures of a step and of an evaluation."""
+"""Names of metrics in other programs, as fields of the journal."""
 
 import re
 from dataclasses import dataclass
@@ -23,8 +23,9 @@ _FIELDS = {
     "samples": "num_features",
 }
 OF_STEP = frozenset({"loss", "grad_norm", "learning_rate", "step_time_s", "data_time_s", "epoch"})
-"""Fields of a `step` line that a foreign name can stand for."""
+"""Fields of a `step` line that imports fill."""
 OF_EVALUATION = frozenset({"loss", "em", "f1", "eval_time_s", "num_features"})
+"""Fields of an `evaluation` line that imports fill."""
 _TRAIN = frozenset({"train", "training"})
 _EVAL = {
     "eval": "eval",
@@ -40,9 +41,9 @@ _WORDS = re.compile(r"[/.\s_-]+")
 
 @dataclass(frozen=True)
 class JournalField:
-    """A field of the journal's `step` line (split None) or of an `evaluation` line.
+    """A field of the journal's `step` line (split None) or of its `evaluation` line.
 
-    Field `passes` is the Hugging Face Trainer's `epoch`: passes over the data that are done, as a fraction.
+    Field `passes` is the Hugging Face Trainer's `epoch`: completed passes over the data, with a fraction.
     """
 
     split: str | None
@@ -50,13 +51,14 @@ class JournalField:
 
 
 def journal_field_of(name: str) -> JournalField | None:
-    """Return what a tag, column or key stands for, or None.
+    """Return the field that a tag, column or key stands for, or None.
 
-    A name for a mean over an epoch is none: the figures of single steps are.
+    Means over an epoch are None; the values of single steps are used.
 
-    >>> journal_field_of("train/loss"), journal_field_of("val_f1"), journal_field_of("lr-AdamW/pg1"), journal_field_of("train_loss_epoch")
-    (JournalField(split=None, field='loss'), JournalField(split='eval', field='f1'), \
-JournalField(split=None, field='learning_rate'), None)
+    >>> journal_field_of("train/loss"), journal_field_of("val_f1")
+    (JournalField(split=None, field='loss'), JournalField(split='eval', field='f1'))
+    >>> journal_field_of("lr-AdamW/pg1"), journal_field_of("train_loss_epoch")
+    (JournalField(split=None, field='learning_rate'), None)
     """
     words = [word for word in _WORDS.split(name.lower()) if word]
     if len(words) > 1 and words[-1] == "step" and words[-2] != "per":
@@ -64,7 +66,7 @@ JournalField(split=None, field='learning_rate'), None)
     if not words or (words[-1] == "epoch" and len(words) > 2):
         return None
     if words[0] == "lr" and len(words) > 1:
-        # One rate a group of parameters: the first group, whose name ends in pg1 or in nothing, stands for all.
+        # One rate per parameter group; take that of the first, whose name ends in pg1 or has no such suffix.
         return JournalField(None, "learning_rate") if not re.fullmatch(r"pg([2-9]|\d\d+)", words[-1]) else None
     if words[0] in _EVAL:
         return _of_evaluation(_EVAL[words[0]], words[1:])
@@ -77,7 +79,7 @@ JournalField(split=None, field='learning_rate'), None)
 
 
 def _of_evaluation(split: str, words: list[str]) -> JournalField | None:
-    """Take the longest ending that names a figure; what stands before it names the split."""
+    """Use the longest ending that names a metric; the words before it name the split."""
     for start in range(len(words)):
         field = _FIELDS.get("_".join(words[start:]))
         if field in OF_EVALUATION:

@@ -1,4 +1,4 @@
-"""The reader of each format that needs nothing but its files."""
+"""Dispatches to the reader of a format; traces and bundles have their own."""
 
 from db.importers.detect import FoundResults
 from db.importers.errors import ImportFormatError
@@ -9,10 +9,10 @@ from db.importers.tensorboard import is_event_file, read_tensorboard
 
 
 def read_results(found: FoundResults) -> ImportedRun:
-    """Return the run that was found; a trace or a bundle is none of these.
+    """Return the run of some results, which are neither a trace nor a bundle.
 
     Raises:
-        ImportFormatError: a file cannot be taken or read.
+        ImportFormatError: a file is damaged or cannot be read.
     """
     try:
         return _read(found)
@@ -30,6 +30,6 @@ def _read(found: FoundResults) -> ImportedRun:
     assert found.kind == "hf_trainer", found.kind
     if path.is_dir():
         return read_hf_trainer(state_file(path), path)
-    # A results file names the run of its folder, so that either way in leads to one run.
+    # A results file belongs to the run of its folder; both paths give the same run.
     state = state_file(path.parent) if path.name in RESULTS else path
     return read_hf_trainer(state, path.parent)

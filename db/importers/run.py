@@ -1,4 +1,4 @@
-"""A foreign run in the words of the journal, before it is written."""
+"""An imported run as lines of the journal, before it is written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from db.importers.metric_names import OF_EVALUATION, OF_STEP, JournalField
 KeyT = TypeVar("KeyT")
 
 MOST_POINTS = 500_000
-"""Steps and evaluations that are kept of one run, for which about 400 MB of memory were seen."""
+"""Steps and evaluations of one run; they take about 400 MB of memory."""
 _MOST_NAMED_STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
-    """All that a format says of a run; times are Unix seconds."""
+    """Everything that was read of a run; times are Unix seconds."""
 
     format: str
-    """In words: "Hugging Face Trainer"."""
+    """For readers, such as "Hugging Face Trainer"."""
     path: Path
-    """The file or folder that holds it."""
+    """The imported file or folder."""
     digest: str
-    """SHA-256 of the content in hexadecimal."""
+    """SHA-256 of the content, in hexadecimal."""
     started_at: float
     ended_at: float
     name: str | None = None
@@ -41,12 +41,12 @@ class ImportedRun:
 
     @property
     def run_id(self) -> str:
-        """The same for the same content."""
+        """Equal for equal content."""
         return f"imported-{self.digest[:16]}"
 
 
 class MetricPoints:
-    """Figures by step and by evaluation, put together as a file names them one after the other."""
+    """Metrics by step and by evaluation, collected from values in any order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,13 +55,13 @@ class MetricPoints:
 
     @property
     def last_step(self) -> int:
-        """The highest step that was named, 0 before any."""
+        """The highest step so far, or 0."""
         return max((*self._steps, *(step for _, step in self._evaluations)), default=0)
 
     def add(self, meaning: JournalField, step: int, t: float, value: float | None) -> None:
-        """Take one figure of a step or an evaluation; of one named again the newest counts.
+        """Add one value; it replaces an earlier value of the same step and field.
 
-        An epoch that is negative or beyond counting is left out.
+        An epoch below 0 or of 2^31 or more is ignored.
         """
         if meaning.split is not None:
             self._at(self._evaluations, (meaning.split, step), t)[meaning.field] = value
@@ -69,11 +69,11 @@ class MetricPoints:
             self._at(self._steps, step, t)[meaning.field] = value
         elif value is not None and 0 <= value < 2**31:
             point = self._at(self._steps, step, t)
-            # 1.0 passes are the end of the first epoch, which is number 0.
+            # 1.0 passes end the first epoch, which has number 0.
             point["epoch"] = int(value) if meaning.field == "epoch" else max(0, ceil(value) - 1)
 
     def final_loss(self) -> float | None:
-        """Return the mean of the losses that were logged in the last epoch, None where no epoch is named."""
+        """Return the mean of the losses logged in the last epoch, or None without epochs."""
         last = max((point["epoch"] for point in self._steps.values() if "epoch" in point), default=None)
         losses = [
             point["loss"]
@@ -83,10 +83,10 @@ class MetricPoints:
         return sum(losses) / len(losses) if losses else None
 
     def lines(self, ended_at: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
-        """Yield (kind, t, fields) of the steps in order, the evaluations in order, and what was not finite.
+        """Yield (kind, t, fields) of all steps in order, all evaluations in order, and an event on losses not finite.
 
         Args:
-            ended_at: Unix time of the last fact.
+            ended_at: Unix time of that event.
         """
         for step, point in sorted(self._steps.items()):
             if set(point) - {"t", "epoch"}:
@@ -96,7 +96,7 @@ class MetricPoints:
                 yield "evaluation", point["t"], _evaluation_line(step, split, point)
         steps = sorted(step for step, point in self._steps.items() if "loss" in point and point["loss"] is None)
         if steps:
-            message = f"the loss of {len(steps)} logged steps is no finite number, first at step {steps[0]}"
+            message = f"the loss of {len(steps)} logged steps is not finite, first at step {steps[0]}"
             data = {"num_steps": len(steps), "steps": steps[:_MOST_NAMED_STEPS]}
             yield "event", ended_at, {"name": "non_finite_loss", "message": message, "data": data}
 
@@ -104,9 +104,7 @@ class MetricPoints:
         point = points.get(key)
         if point is None:
             if len(self._steps) + len(self._evaluations) >= MOST_POINTS:
-                raise ImportFormatError(
-                    self._path, "", f"more than {MOST_POINTS:,} logged steps, which is the most that is kept"
-                )
+                raise ImportFormatError(self._path, "", f"more than {MOST_POINTS:,} logged steps, the limit")
             point = points[key] = {"t": t}
         point["t"] = max(point["t"], t)
         return point
@@ -114,7 +112,7 @@ class MetricPoints:
 
 def _step_line(step: int, point: dict[str, Any]) -> dict[str, Any]:
     known = {name: point.get(name) for name in sorted(OF_STEP)}
-    # Passes count batches, of which the last of an epoch is smaller: samples cannot be had from them.
+    # Passes count batches, and the last batch of an epoch is smaller, so samples cannot be computed.
     return {"step": step, **known, "samples_seen": None, "is_warmup": False}
 
 

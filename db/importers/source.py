@@ -1,4 +1,4 @@
-"""Files of a foreign run: their digest, and the only time that most of them tell, that of their last change."""
+"""Digest, time and name of an imported run, from its files."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,11 +7,9 @@ from pathlib import Path
 from db.importers.fields import storable
 from db.journal_schema import LATEST_TIME
 
-_CHUNK_BYTES = 2**20
-
 
 def digest_of(format_name: str, files: Sequence[Path]) -> str:
-    """Return the SHA-256 of a format's name and the content of its files in order, whatever they are called."""
+    """Return the SHA-256 of a format's name and the content of its files in order; their names do not count."""
     digest = hashlib.sha256(format_name.encode())
     for file in files:
         digest.update(file_digest(file).encode())
@@ -20,20 +18,17 @@ def digest_of(format_name: str, files: Sequence[Path]) -> str:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def changed_at(path: Path) -> float:
-    """Return the Unix time of the last change of a file, within the times that the record can hold."""
+    """Return the modification time of a file, in Unix seconds within the range of the record."""
     return min(max(0.0, path.stat().st_mtime), LATEST_TIME - 1)
 
 
 def name_of(folder: Path) -> str:
-    """Return a name for the run in a folder: the folder's, with its parent's where it says little."""
+    """Return a name for the run in a folder: the folder's, after its parent's if it is a generic name."""
     resolved = folder.resolve()
-    says_little = resolved.name.startswith(("version_", "checkpoint-"))
-    return storable(f"{resolved.parent.name}/{resolved.name}" if says_little else resolved.name)
+    is_generic = resolved.name.startswith(("version_", "checkpoint-"))
+    return storable(f"{resolved.parent.name}/{resolved.name}" if is_generic else resolved.name)

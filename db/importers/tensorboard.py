@@ -1,7 +1,7 @@
 """Scalars of TensorBoard event files, from any program that writes them.
 
-An event is named by its tag: `train/loss`, `loss`, `eval/f1`, `lr-AdamW` and the like (see `names`). Fields of
-the messages: 1 wall_time, 2 step, 5 summary of an Event; 1 tag, 2 simple_value, 8 tensor of a Value.
+Tags are names such as `train/loss`, `loss`, `eval/f1` or `lr-AdamW` (see `metric_names`). Fields of the messages:
+1 wall_time, 2 step, 5 summary of an Event; 1 tag, 2 simple_value, 8 tensor of a Value.
 """
 
 import math
@@ -26,17 +26,17 @@ _DOUBLE = 2
 
 
 def is_event_file(path: Path) -> bool:
-    """Tell whether a file has the name of an event file."""
+    """Return whether a path is a file with the name of an event file."""
     return "tfevents" in path.name and path.is_file()
 
 
 def read_tensorboard(files: Sequence[Path], folder: Path) -> ImportedRun:
-    """Return the run of some event files, whose steps are put together.
+    """Return the run of some event files; their steps are merged.
 
-    The times are those of the events: a run is known from its first event to its last.
+    The run starts with its first event and ends with its last.
 
     Raises:
-        ImportFormatError: a file is damaged, none has a scalar that the record knows, or they are over 512 MiB.
+        ImportFormatError: a file is damaged, there is no known scalar, or the files exceed 512 MiB.
     """
     num_bytes = sum(file.stat().st_size for file in files)
     if num_bytes > MOST_BYTES:
@@ -46,9 +46,9 @@ def read_tensorboard(files: Sequence[Path], folder: Path) -> ImportedRun:
     for file in files:
         events.read(file)
     if not events.times:
-        raise ImportFormatError(files[0], "", "has no event: an empty file")
+        raise ImportFormatError(files[0], "", "has no events")
     if not events.num_scalars:
-        raise ImportFormatError(files[0], "", "has no scalar named as a loss, a learning rate, an EM or an F1")
+        raise ImportFormatError(files[0], "", "has no scalar with the name of a loss, learning rate, EM or F1")
     started_at, ended_at = events.times
     config, skipped = read_hparams(folder / HPARAMS, ended_at)
     hparams = [folder / HPARAMS] if (folder / HPARAMS).is_file() else []
@@ -63,7 +63,7 @@ def read_tensorboard(files: Sequence[Path], folder: Path) -> ImportedRun:
         facts=(*points.lines(ended_at), *skipped),
         end={
             "status": "finished",
-            "reason": "imported; the wall clock is from the first event to the last",
+            "reason": "imported; the wall clock is the time from the first event to the last",
             "step": points.last_step or None,
             "wall_clock_s": ended_at - started_at,
             "final_loss": points.final_loss(),
@@ -72,7 +72,7 @@ def read_tensorboard(files: Sequence[Path], folder: Path) -> ImportedRun:
 
 
 class _Events:
-    """Takes the scalars of event files into points."""
+    """Collects the scalars of event files."""
 
     def __init__(self, points: MetricPoints) -> None:
         self._points = points
@@ -80,7 +80,7 @@ class _Events:
         self.times: tuple[float, float] | None = None
 
     def read(self, path: Path) -> None:
-        """Take one file."""
+        """Read one file."""
         changed = changed_at(path)
         for position, data in records(path):
             try:
@@ -122,7 +122,7 @@ def _scalar(value: dict[int, Value]) -> float | None:
     if isinstance(simple, bytes):
         return _finite(struct.unpack("<f", simple)[0])
     tensor = dict(fields(content)) if isinstance(content, bytes) else {}
-    # A tensor has its values as bytes of its type (4), as floats (5) or as doubles (6).
+    # A tensor stores values as bytes of its type (4), as floats (5) or as doubles (6).
     forms = {4: "<d" if tensor.get(1) == _DOUBLE else "<f", 5: "<f", 6: "<d"}
     for number, form in forms.items():
         raw = tensor.get(number)

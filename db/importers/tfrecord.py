@@ -1,4 +1,7 @@
-"""Just enough of two wire formats to read event files: TFRecord frames and protocol buffers.
+"""Event files at the level of bytes: TFRecord frames, and the protocol buffers in them.
+
+Written here because the base install, which imports results, has neither TensorBoard nor protobuf. TensorBoard's own
+reader also reads damaged files as if they ended early, and has no limits.
 
 Sources: https://www.tensorflow.org/tutorials/load_data/tfrecord (frames, masked CRC-32C) and
 https://protobuf.dev/programming-guides/encoding/ (varints, wire types).
@@ -12,7 +15,7 @@ from db.importers.errors import ImportFormatError
 
 MOST_RECORD_BYTES = 2**26
 MOST_CHECKED_BYTES = 2**20
-"""Larger records hold images or graphs, whose content is not used; only their length is checked."""
+"""Larger records are images or graphs, which are not used; only their length is checked."""
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _POLYNOMIAL = 0x82F63B78
@@ -45,10 +48,10 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def records(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (position in the file, content) of each record of up to 1 MiB; larger ones are passed over.
+    """Yield (byte position, content) of each record of up to 1 MiB; larger records are skipped.
 
     Raises:
-        ImportFormatError: the file is cut off or a checksum is wrong; names the position.
+        ImportFormatError: the file is cut off, or a checksum is wrong.
     """
     with path.open("rb") as stream:
         position = 0
@@ -59,7 +62,7 @@ def records(path: Path) -> Iterator[tuple[int, bytes]]:
             length, crc = _HEADER.unpack(header)
             if masked_crc32c(header[:8]) != crc:
                 raise ImportFormatError(
-                    path, place, "the checksum of a record's length is wrong: no event file, or damaged"
+                    path, place, "the checksum of a record's length is wrong: not an event file, or damaged"
                 )
             if length > MOST_RECORD_BYTES:
                 raise ImportFormatError(path, place, f"a record of {length:,} bytes, at most 64 MiB is read")
@@ -78,10 +81,10 @@ Value = int | bytes
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield (field number, value) of a message: bytes for all but varints.
+    """Yield (field number, value) of a message; values are bytes, except varints.
 
     Raises:
-        ValueError: it is no such message.
+        ValueError: the bytes are no such message.
     """
     at = 0
     while at < len(message):
@@ -96,7 +99,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         elif wire_type in (1, 5):
             length = 8 if wire_type == 1 else 4
         else:
-            raise ValueError(f"wire type {wire_type} is none of an event")
+            raise ValueError(f"wire type {wire_type} does not occur in events")
         if at + length > len(message):
             raise ValueError("a field is longer than its message")
         yield number, message[at : at + length]

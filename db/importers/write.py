@@ -4,34 +4,25 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from db.importers.errors import ImportFormatError
 from db.importers.run import ImportedRun
 from db.journal_schema import SCHEMA_VERSION
-from db.storage.durable import commit_run_dir, fsync_path, staged_run_dir
+from db.storage.durable import AddedRun, commit_run_dir, fsync_path, staged_run_dir
 from db.storage.run_files import journal_path
 
 
-@dataclass(frozen=True)
-class Imported:
-    """A run that is in the runs directory now."""
-
-    run_id: str
-    is_new: bool
-
-
-def write_run(run: ImportedRun, runs_dir: Path) -> Imported:
-    """Write the directory of a run; content that was imported before is left as it is.
+def write_run(run: ImportedRun, runs_dir: Path) -> AddedRun:
+    """Write the directory of a run; a run that was imported before stays unchanged.
 
     Raises:
-        ImportFormatError: the directory cannot be written, or a file of the run went away.
+        ImportFormatError: the directory cannot be written, or a source file was deleted.
     """
     target = runs_dir / run.run_id
     if target.exists():
-        return Imported(run.run_id, is_new=False)
+        return AddedRun(run.run_id, is_new=False)
     try:
         with staged_run_dir(runs_dir) as folder:
             _write_journal(run, folder)
@@ -41,8 +32,10 @@ def write_run(run: ImportedRun, runs_dir: Path) -> Imported:
                 fsync_path(folder / name)
             is_new = commit_run_dir(folder, target)
     except OSError as error:
-        raise ImportFormatError(run.path, "", f"cannot be taken into {runs_dir} ({error.strerror or error})") from error
-    return Imported(run.run_id, is_new)
+        raise ImportFormatError(
+            run.path, "", f"cannot be imported into {runs_dir} ({error.strerror or error})"
+        ) from error
+    return AddedRun(run.run_id, is_new)
 
 
 def _write_journal(run: ImportedRun, folder: Path) -> None:

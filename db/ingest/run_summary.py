@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Integer, String
 from db.ingest.attempts import submitted_at
 from db.models import Annotation, Attempt, Run
 
-NOT_OF_THE_WORK = frozenset({"name", "resume", "seed"})
+IGNORED_CONFIG_KEYS = frozenset({"name", "resume", "seed"})
 """Config keys in which repeats of one another may differ."""
 
 
@@ -111,7 +111,7 @@ def _digest(attempts: Sequence[Attempt]) -> str:
 
 
 def _work(attempt: Attempt) -> dict[str, Any]:
-    return {key: value for key, value in attempt.config.items() if key not in NOT_OF_THE_WORK}
+    return {key: value for key, value in attempt.config.items() if key not in IGNORED_CONFIG_KEYS}
 
 
 def _wall_clock_s(first: Attempt, newest: Attempt) -> float | None:

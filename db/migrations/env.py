@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that `db.engine.migrate` hands in."""
+"""Alembic's entry point: runs the migrations on the connection from `db.engine.migrate`."""
 
 from alembic import context
 
@@ -7,7 +7,7 @@ from db.models import Base
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
-    # SQLite cannot alter most of a table in place.
+    # SQLite cannot change most parts of a table in place.
     render_as_batch=True,
 )
 with context.begin_transaction():

@@ -1,7 +1,7 @@
-"""Tables of the record: an index of journals, rebuilt by ingest at any time.
+"""Tables of the record: an index of the journals, which ingest can rebuild at any time.
 
-Times are UTC Unix seconds (float) as the journal has them; units are in the names. `line` is a line's number
-in its journal file. Only ingest writes here.
+Times are Unix seconds (float) as in the journal; names contain units. `line` is the line number in the journal file.
+Only ingest writes to these tables.
 """
 
 from db.models.attempt import Attempt

@@ -1,4 +1,4 @@
-"""Tables of what an attempt wrote, a row a line of its journal."""
+"""Tables with one row per line of an attempt's journal."""
 
 from typing import Any
 
@@ -7,20 +7,20 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from db.models.base import Base
 
-# SQLite then keeps rows once, in the order of the key, instead of in the order of arrival beside an index.
+# SQLite then stores rows in key order, without a separate index.
 _CLUSTERED = {"sqlite_with_rowid": False}
 
 
-class _OfAttempt:
-    """Key of a fact: the run, the attempt, and the line of the journal that said it."""
+class _AttemptKey:
+    """First two columns of the primary key: run and attempt."""
 
-    # In front of the columns of each table, so that the primary key serves every query of a run.
+    # Sorted first, so that the primary key serves every query of a run.
     run_id: Mapped[str] = mapped_column(String(64), primary_key=True, sort_order=-3)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, sort_order=-2)
 
 
-class Step(_OfAttempt, Base):
-    """One optimizer step; of a step redone after a crash the newest attempt counts."""
+class Step(_AttemptKey, Base):
+    """One optimizer step; for a step redone after a crash, the newest attempt counts."""
 
     __tablename__ = "steps"
     __table_args__ = _CLUSTERED
@@ -44,7 +44,7 @@ class Step(_OfAttempt, Base):
     peak_reserved_bytes: Mapped[int | None] = mapped_column(BigInteger)
 
 
-class Evaluation(_OfAttempt, Base):
+class Evaluation(_AttemptKey, Base):
     """EM and F1 in percent at a step."""
 
     __tablename__ = "evaluations"
@@ -62,8 +62,8 @@ class Evaluation(_OfAttempt, Base):
     predictions: Mapped[str | None] = mapped_column(Text)
 
 
-class Checkpoint(_OfAttempt, Base):
-    """A checkpoint that was committed (it may have been pruned since)."""
+class Checkpoint(_AttemptKey, Base):
+    """A committed checkpoint; it may have been pruned since."""
 
     __tablename__ = "checkpoints"
 
@@ -77,8 +77,8 @@ class Checkpoint(_OfAttempt, Base):
     reason: Mapped[str | None] = mapped_column(Text)
 
 
-class Event(_OfAttempt, Base):
-    """Anything worth a line: resumes, lost peers, skipped checkpoints, halved micro-batches."""
+class Event(_AttemptKey, Base):
+    """Other events: resumes, lost peers, skipped checkpoints, halved micro-batches."""
 
     __tablename__ = "events"
 
@@ -90,8 +90,8 @@ class Event(_OfAttempt, Base):
     data: Mapped[dict[str, Any]]
 
 
-class SystemSample(_OfAttempt, Base):
-    """Use of one node every few seconds."""
+class SystemSample(_AttemptKey, Base):
+    """Utilization of one node, every few seconds."""
 
     __tablename__ = "system_samples"
     __table_args__ = _CLUSTERED
@@ -104,7 +104,7 @@ class SystemSample(_OfAttempt, Base):
     gpus: Mapped[list[Any]]
 
 
-class Profile(_OfAttempt, Base):
+class Profile(_AttemptKey, Base):
     """Summary of one profiler trace."""
 
     __tablename__ = "profiles"

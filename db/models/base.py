@@ -1,4 +1,4 @@
-"""What every table shares: names of constraints, and how Python's types are stored."""
+"""Base of all tables: names of constraints, and columns of Python types."""
 
 from typing import Any
 

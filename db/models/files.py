@@ -1,4 +1,4 @@
-"""Tables of what lies beside the journals of a run: annotations, and how far each file has been read."""
+"""Tables of annotations, and of the position up to which each file has been read."""
 
 from sqlalchemy import BigInteger, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -7,7 +7,7 @@ from db.models.base import Base
 
 
 class Annotation(Base):
-    """What a user added to a run, in order; the run's name, tags and note are the outcome."""
+    """Changes by a user, in order; together they give the run's name, tags and note."""
 
     __tablename__ = "annotations"
 
@@ -20,7 +20,7 @@ class Annotation(Base):
 
 
 class JournalFile(Base):
-    """How far a journal file has been read: ingest goes on from there."""
+    """Position up to which a file has been read; ingest continues there."""
 
     __tablename__ = "journal_files"
     __table_args__ = (Index(None, "run_id"),)
@@ -29,6 +29,6 @@ class JournalFile(Base):
     """Relative to the runs directory."""
     num_lines: Mapped[int]
     last_n: Mapped[int]
-    """The line number that the last line claimed; more than `num_lines` where lines are missing."""
+    """The `n` of the last line; more than `num_lines` if lines are missing."""
     num_bytes: Mapped[int] = mapped_column(BigInteger)
     run_id: Mapped[str] = mapped_column(String(64), server_default="")

@@ -12,7 +12,7 @@ _ORDERS = ("world_size", "em", "f1", "final_loss", "wall_clock_s", "samples_per_
 
 
 class Run(Base):
-    """One training run over all its attempts; summary columns are of its own rows, never comparative."""
+    """One training run with all its attempts; columns summarize this run and never compare it with others."""
 
     __tablename__ = "runs"
     __table_args__ = (
@@ -20,8 +20,8 @@ class Run(Base):
         Index(None, "config_digest"),
         Index(None, "provenance", "created_at"),
         Index(None, "status", "num_lines", "last_seen_at"),
-        # SQLite counts the choices of the filters, and sorts, from this index alone, without the wide rows. In
-        # PostgreSQL it holds no row: an index there refuses texts of some thousand characters, and with them the run.
+        # SQLite filters, counts and sorts with this index alone, without the wide rows. In PostgreSQL it contains no
+        # row: an index there refuses texts of some thousand characters, and would refuse such runs.
         Index("ix_runs_filters", *_FILTERS, *_ORDERS, "run_id", postgresql_where=false()),
     )
 
@@ -38,12 +38,12 @@ class Run(Base):
     precision: Mapped[str | None] = mapped_column(String(16))
     config: Mapped[dict[str, Any]]
     config_digest: Mapped[str] = mapped_column(String(64))
-    """Equal for repeats of one another: config without seed, name and resume; provenance; each world size and
-    device that its attempts had."""
+    """Equal for repeats: covers config without seed, name and resume; provenance; every world size and device of the
+    attempts."""
     status: Mapped[str] = mapped_column(String(16))
-    """Of the newest attempt as ingested: running, finished, failed, preempted; see `db.queries.status` for `lost`."""
+    """Of the newest attempt: running, finished, failed or preempted; see `db.queries.status` for `lost`."""
     created_at: Mapped[float]
-    """Submission: the time stamp of the run id, or the start of the first attempt."""
+    """Time of submission, from the run id, or the start of the first attempt."""
     started_at: Mapped[float | None]
     ended_at: Mapped[float | None]
     last_seen_at: Mapped[float | None]
@@ -59,18 +59,18 @@ class Run(Base):
     num_train_features: Mapped[int | None]
     num_parameters: Mapped[int | None] = mapped_column(BigInteger)
     wall_clock_s: Mapped[float | None]
-    """From the start of the first attempt to the end of the last, waits between them included; else None."""
+    """From the start of the first attempt to the end of the last, including waits; None before the end."""
     train_time_s: Mapped[float | None]
-    """Over all attempts, steps that were lost and redone included."""
+    """Over all attempts, including steps that were redone."""
     eval_time_s: Mapped[float | None]
     final_loss: Mapped[float | None]
     em: Mapped[float | None]
-    """Of the newest evaluation that has it, as `f1`."""
+    """Of the newest evaluation that has one, as is `f1`."""
     f1: Mapped[float | None]
     samples_per_s: Mapped[float | None]
-    """Features over all ranks per second of step time, warm-up left out, newest attempt with such steps."""
+    """Features over all ranks per second of step time, without warm-up, of the newest attempt with such steps."""
     tokens_per_s: Mapped[float | None]
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     peak_reserved_bytes: Mapped[int | None] = mapped_column(BigInteger)
     num_lines: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    """Of its journals and annotations, read so far: whatever is derived from the run is up to date while it stays."""
+    """Lines of journals and annotations read so far; it changes whenever the run does."""

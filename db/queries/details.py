@@ -1,24 +1,124 @@
-"""What one run left behind besides its steps: attempts, evaluations, checkpoints, events, system samples."""
+"""Attempts, evaluations, checkpoints, events and system samples of one run."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sqlalchemy import Integer, cast, func, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Base, Checkpoint, Evaluation, Event, SystemSample
-from db.queries.rows import AttemptRow, CheckpointRow, EvaluationRow, EventRow, SystemRow, columns_of
+from db.queries.columns import columns_of
 from db.queries.status import effective_status
 
 RowT = TypeVar("RowT")
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttemptRow:
+    """One life of a process group."""
+
+    attempt: int
+    status: str
+    reason: str | None
+    started_at: float
+    ended_at: float | None
+    last_seen_at: float
+    queue_wait_s: float | None
+    world_size: int | None
+    num_nodes: int | None
+    restart_count: int | None
+    hosts: list[Any]
+    software: dict[str, Any]
+    git: dict[str, Any]
+    scheduler: dict[str, Any]
+    setup: dict[str, Any]
+    command: list[Any]
+    start_step: int | None
+    end_step: int | None
+    resumed_from: str | None
+    setup_time_s: float | None
+    wall_clock_s: float | None
+    train_time_s: float | None
+    final_loss: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    peak_memory_bytes: int | None
+    peak_reserved_bytes: int | None
+    num_timed_steps: int | None
+    """Newest steps with a time, without warm-up; the next five fields summarize them. None before the first."""
+    step_time_p50_s: float | None
+    step_time_p95_s: float | None
+    data_share: float | None
+    padding_factor: float | None
+    token_imbalance: float | None
+    phases: dict[str, Any]
+    """Seconds by name, other than steps, evaluations and checkpoints."""
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """EM and F1 in percent at a step."""
+
+    attempt: int
+    step: int
+    t: float
+    split: str
+    em: float | None
+    f1: float | None
+    loss: float | None
+    num_examples: int | None
+    num_features: int | None
+    eval_time_s: float | None
+    line: int
+    """In the journal; identifies the evaluation within its attempt."""
+    predictions: str | None
+    """Path in the run directory."""
+
+
+@dataclass(frozen=True)
+class CheckpointRow:
+    """A checkpoint that was committed."""
+
+    attempt: int
+    step: int
+    t: float
+    path: str
+    bytes: int | None
+    save_time_s: float | None
+    blocked_time_s: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """Anything else that was recorded, such as a resume or a lost peer."""
+
+    attempt: int
+    node_rank: int
+    t: float
+    name: str
+    message: str | None
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SystemRow:
+    """Utilization of one node at a time."""
+
+    attempt: int
+    node_rank: int
+    t: float
+    cpu_percent: float | None
+    memory_bytes: int | None
+    gpus: list[Any]
+
+
 def attempts_of(session: Session, run_id: str, now: float) -> list[AttemptRow]:
-    """Return every attempt of a run, the first one first, with its status as seen at a Unix time."""
+    """Return the attempts of a run in order, with their status at the Unix time `now`."""
     statement = select(*columns_of(Attempt, AttemptRow)).where(Attempt.run_id == run_id)
     attempts = [AttemptRow(**row._mapping) for row in session.execute(statement.order_by(Attempt.attempt))]
     newest = len(attempts) - 1
-    # An attempt that another one followed is over, however short its silence.
+    # An attempt that another one followed has ended, even if its last line is recent.
     seen_at = [now if index == newest else float("inf") for index in range(len(attempts))]
     return [
         replace(attempt, status=effective_status(attempt.status, attempt.last_seen_at, at))
@@ -27,7 +127,7 @@ def attempts_of(session: Session, run_id: str, now: float) -> list[AttemptRow]:
 
 
 def evaluations_of(session: Session, run_id: str) -> list[EvaluationRow]:
-    """Return the evaluations by step; of a step that was evaluated again, the newest."""
+    """Return the evaluations by step; for a step that was evaluated again, the newest."""
     statement = select(*columns_of(Evaluation, EvaluationRow)).where(Evaluation.run_id == run_id)
     newest = {
         (row.split, row.step): EvaluationRow(**row._mapping)
@@ -54,7 +154,7 @@ def _newest(session: Session, kind: tuple[type[Base], type[RowT]], run_id: str, 
 
 
 def has_system_samples(session: Session, run_id: str) -> bool:
-    """Tell whether any node of a run was sampled."""
+    """Return whether a run has any system sample."""
     return session.execute(select(SystemSample.t).where(SystemSample.run_id == run_id).limit(1)).first() is not None
 
 
@@ -64,7 +164,7 @@ def system_samples_of(session: Session, run_id: str, max_points: int = 300) -> l
     start, end = session.execute(select(func.min(SystemSample.t), func.max(SystemSample.t)).where(of_run)).one()
     if start is None:
         return []
-    # One sample a slot of time; a slot of 0 s would divide by zero when there is a single sample.
+    # One sample per time slot; with a single sample the slot would be 0 s, hence the minimum.
     slot_s = max(1e-6, (end - start) / max_points)
     slot = cast((SystemSample.t - start) / slot_s, Integer)
     first_of_slot = (

@@ -7,8 +7,8 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from db.models import Profile, Run
+from db.queries.columns import columns_of
 from db.queries.profile_summary import ProfileSummary, read_summary
-from db.queries.rows import columns_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, lite
 from sqlalchemy.orm import Session
 
 from db.models import Run
-from db.queries.rows import RunDetail, RunRow, columns_of
+from db.queries.columns import columns_of
 from db.queries.status import LOST_AFTER_S
 
 Direction = Literal["asc", "desc"]
@@ -38,6 +38,57 @@ class RunNotFoundError(LookupError):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"run_id={run_id!r} is not in the record: look for it at /runs, or ingest its directory")
         self.run_id = run_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """One row of the table of runs."""
+
+    run_id: str
+    name: str | None
+    tags: list[Any]
+    status: str
+    """`running`, `finished`, `failed`, `preempted` or `lost`."""
+    provenance: str
+    recipe: str | None
+    model: str | None
+    parallel: str | None
+    precision: str | None
+    world_size: int | None
+    num_nodes: int | None
+    device_type: str | None
+    device_name: str | None
+    global_batch_size: int | None
+    num_attempts: int
+    step: int | None
+    num_steps: int | None
+    em: float | None
+    f1: float | None
+    final_loss: float | None
+    wall_clock_s: float | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    created_at: float
+    last_seen_at: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDetail(RunRow):
+    """One run with everything that its page shows."""
+
+    note: str | None
+    dataset: str | None
+    config: dict[str, Any]
+    config_digest: str
+    started_at: float | None
+    ended_at: float | None
+    num_epochs: float | None
+    num_train_features: int | None
+    num_parameters: int | None
+    train_time_s: float | None
+    eval_time_s: float | None
+    peak_memory_bytes: int | None
+    peak_reserved_bytes: int | None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from math import atan, cos, pi, sin, sqrt
 import numpy as np
 
 from db.queries import statistics
-from db.queries.comparison import differences, is_equal_work
+from db.queries.differences import differences, is_equal_work
 from db.queries.groups import Group
 from db.queries.statistics import CONFIDENCE, Interval
 

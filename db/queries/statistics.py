@@ -1,7 +1,7 @@
-"""Formulas of comparison: pure, on plain sequences of numbers.
+"""Statistics of comparisons, as pure functions of plain sequences of numbers.
 
-Repeats of one configuration are few and skewed (a slow disk, a cold cache), so locations are medians and the
-test is one of ranks.
+Repeats of one configuration are few and their times are skewed (a slow disk, a cold cache). Therefore locations are
+medians, and the test is a rank test.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ NUM_RESAMPLES = 10_000
 LEAST_FOR_MEDIAN_INTERVAL = 6
 """The extremes of n values enclose the median with probability 1 - 2 ** (1 - n): 0.9375 at 5, 0.969 at 6."""
 MOST_FOR_EXACT_TEST = 60
-"""Up to so many values the number of ways to split them fits in 64 bits."""
+"""Up to this many values, the number of ways to split them fits in 64 bits."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A closed interval that holds a quantity with at least 95% confidence."""
+    """A closed interval that contains a quantity with at least 95% confidence."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class RankTest:
-    """A two-sided p-value, and how it was found."""
+    """A two-sided p-value and the method that computed it."""
 
     p_value: float
     method: Literal["exact", "normal approximation"]
@@ -66,9 +66,9 @@ def quartiles(values: Numbers) -> tuple[float, float]:
 
 
 def median_interval(values: Numbers) -> Interval | None:
-    """Return the narrowest pair of order statistics that holds the median, whatever the distribution.
+    """Return the narrowest distribution-free 95% interval of the median, a pair of order statistics.
 
-    None below six values: even the extremes then hold it with less than 95%.
+    None below six values: even the extremes then contain the median with less than 95%.
 
     Source: Conover 1999, Practical nonparametric statistics, section 3.2.
 
@@ -81,7 +81,7 @@ def median_interval(values: Numbers) -> Interval | None:
     num_values = len(ordered)
     if num_values < LEAST_FOR_MEDIAN_INTERVAL:
         return None
-    # Whole numbers, because 2 ** n leaves the range of floats at 1,024 values: each tail may hold a 40th.
+    # Integers, because 2 ** n exceeds the range of floats at 1,024 values. Each tail may contain 1/40.
     num_outside, ways, tail = 0, 1, 1
     while 40 * (tail + (ways := ways * (num_values - num_outside) // (num_outside + 1))) <= 2**num_values:
         num_outside += 1
@@ -90,7 +90,7 @@ def median_interval(values: Numbers) -> Interval | None:
 
 
 def ratio_of_medians(numerator: Numbers, denominator: Numbers) -> float:
-    """Return the median of the one over the median of the other.
+    """Return the median of the numerator over the median of the denominator.
 
     Raises:
         ValueError: a side is empty or holds a value that is not above 0.
@@ -104,8 +104,8 @@ def ratio_of_medians(numerator: Numbers, denominator: Numbers) -> float:
 def ratio_interval(numerator: Numbers, denominator: Numbers, seed: int = 0) -> Interval | None:
     """Return the 95% bootstrap interval (percentile) of the ratio of medians.
 
-    None when a side has a single value: resampling it would show no spread at all. The sides are resampled
-    independently, and the seed makes the interval a function of the values.
+    None if a side has a single value: its resamples would have no spread. The sides are resampled independently; with
+    the same seed, equal values give equal intervals.
 
     Source: Efron and Tibshirani 1993, An introduction to the bootstrap, sections 8.3 and 13.3.
 
@@ -123,7 +123,7 @@ def ratio_interval(numerator: Numbers, denominator: Numbers, seed: int = 0) -> I
 
 
 def _resampled_medians(values: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
-    # In parts, so that thousands of repeats need no gigabyte.
+    # In parts, to limit memory with thousands of repeats.
     num_parts = 1 + NUM_RESAMPLES * len(values) // 2_000_000
     sizes = [len(part) for part in np.array_split(np.arange(NUM_RESAMPLES), num_parts)]
     picks = (generator.integers(0, len(values), size=(size, len(values))) for size in sizes)
@@ -131,11 +131,11 @@ def _resampled_medians(values: npt.NDArray[np.float64], generator: np.random.Gen
 
 
 def mann_whitney(first: Numbers, second: Numbers) -> RankTest:
-    """Return the two-sided p-value that one side tends to larger values than the other.
+    """Return the two-sided Mann-Whitney test that one side tends to larger values than the other.
 
-    Exact up to 60 values together: every split of the pooled midranks into sides of these sizes is counted,
-    so ties are exact too; p is the share of splits whose rank sum is at least as far from its mean as the one
-    seen. Above that, the normal approximation with corrections for ties and continuity.
+    Exact up to 60 values together, also with ties: p is the share of all splits of the pooled midranks into sides of
+    these sizes whose rank sum is at least as far from the mean as the observed one. For more values, the normal
+    approximation with corrections for ties and continuity.
 
     Source: Mann and Whitney 1947; Lehmann 2006, Nonparametrics, sections 1.2 and 1.4.
 
@@ -149,7 +149,7 @@ def mann_whitney(first: Numbers, second: Numbers) -> RankTest:
     if len(pooled) > MOST_FOR_EXACT_TEST:
         return RankTest(_normal_p(doubled_ranks, len(left), rank_sum), "normal approximation")
     num_ways = _ways_to_rank_sums(doubled_ranks, len(left))
-    # The mean of the doubled rank sum is len(left) * (n + 1), an integer: no rounding decides a tie.
+    # The mean of the doubled rank sum, len(left) * (n + 1), is an integer, so rounding cannot decide a tie.
     mean = len(left) * (len(pooled) + 1)
     sums = np.arange(len(num_ways))
     num_extreme = int(num_ways[np.abs(sums - mean) >= abs(rank_sum - mean)].sum())
@@ -163,11 +163,11 @@ def _doubled_midranks(pooled: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
 
 
 def _ways_to_rank_sums(doubled_ranks: npt.NDArray[np.int64], num_picked: int) -> npt.NDArray[np.int64]:
-    """Return, at index s, in how many ways ``num_picked`` of the ranks sum up to s."""
+    """Return, at index s, the number of ways in which ``num_picked`` of the ranks sum up to s."""
     ways = np.zeros((num_picked + 1, int(doubled_ranks.sum()) + 1), dtype=np.int64)
     ways[0, 0] = 1
     for rank in doubled_ranks:
-        # From the largest subset down, so that a rank enters each subset once.
+        # From the largest subset down, so that each subset contains a rank at most once.
         for size in range(num_picked, 0, -1):
             ways[size, rank:] += ways[size - 1, :-rank]
     return np.asarray(ways[num_picked])
@@ -185,20 +185,6 @@ def _normal_p(doubled_ranks: npt.NDArray[np.int64], num_left: int, rank_sum: int
     return erfc(distance / sqrt(2 * variance))
 
 
-def speedup(reference_wall_clock_s: float, wall_clock_s: float) -> float:
-    """Return how many times faster than the reference the same work was done.
-
-    >>> speedup(778.8, 389.4)
-    2.0
-    """
-    if reference_wall_clock_s <= 0 or wall_clock_s <= 0:
-        raise ValueError(
-            f"reference_wall_clock_s={reference_wall_clock_s}, wall_clock_s={wall_clock_s}: a speedup needs "
-            "two times above 0; leave runs without a wall clock out"
-        )
-    return reference_wall_clock_s / wall_clock_s
-
-
 def parallel_efficiency(ratio: float, reference_world_size: int, world_size: int) -> float:
     """Return the share of perfect scaling that a speedup (or throughput ratio) reaches; 1.0 is perfect.
 
@@ -209,8 +195,8 @@ def parallel_efficiency(ratio: float, reference_world_size: int, world_size: int
     """
     if reference_world_size < 1 or world_size < 1:
         raise ValueError(
-            f"reference_world_size={reference_world_size}, world_size={world_size}: a world has a process; "
-            "leave runs without a world size out"
+            f"reference_world_size={reference_world_size}, world_size={world_size}: both must be at least 1; "
+            "leave out runs without a world size"
         )
     return ratio * reference_world_size / world_size
 
@@ -218,12 +204,12 @@ def parallel_efficiency(ratio: float, reference_world_size: int, world_size: int
 def _at_least(values: Numbers, least: int) -> Array:
     array = np.asarray(values, dtype=np.float64)
     if len(array) < least or not np.all(np.isfinite(array)):
-        raise ValueError(f"values={list(values)}: at least {least} finite number is needed; leave missing ones out")
+        raise ValueError(f"values={list(values)}: at least {least} finite number is needed; leave out missing ones")
     return array
 
 
 def _positive(values: Numbers) -> Array:
     array = _at_least(values, 1)
     if np.any(array <= 0):
-        raise ValueError(f"values={list(values)}: a ratio of medians needs values above 0; leave others out")
+        raise ValueError(f"values={list(values)}: a ratio of medians needs values above 0; leave out others")
     return array

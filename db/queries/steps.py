@@ -1,6 +1,7 @@
-"""Series over the steps of one run, thinned by the database; of a redone step the newest attempt counts."""
+"""Steps of one run, thinned by the database; for a step that was redone, the newest attempt counts."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -8,13 +9,89 @@ from sqlalchemy import ColumnElement, Double, Row, and_, cast, func, select
 from sqlalchemy.orm import Session
 
 from db.models import Step
-from db.queries.rows import AttemptSteps, LossPoint, StepRow, ThroughputPoint, columns_of
+from db.queries.columns import columns_of
+
+
+@dataclass(frozen=True)
+class AttemptSteps:
+    """Steps of an attempt, and how many of them a newer attempt redid."""
+
+    attempt: int
+    first_step: int
+    last_step: int
+    num_rows: int
+    kept_through: int
+    """Steps above this one were redone; less than ``first_step`` if all were."""
+
+    @property
+    def num_redone(self) -> int:
+        """Steps of this attempt that a newer attempt redid."""
+        return max(0, self.last_step - max(self.kept_through, self.first_step - 1))
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One optimizer step of the whole global batch."""
+
+    attempt: int
+    step: int
+    t: float
+    epoch: int | None
+    samples_seen: int | None
+    loss: float | None
+    grad_norm: float | None
+    learning_rate: float | None
+    step_time_s: float | None
+    data_time_s: float | None
+    num_features: int | None
+    num_tokens: int | None
+    num_padded_tokens: int | None
+    peak_memory_bytes: int | None
+    is_warmup: bool
+    max_rank_tokens: int | None
+    mean_rank_tokens: float | None
+    peak_reserved_bytes: int | None
+
+
+@dataclass(frozen=True)
+class LossPoint:
+    """Consecutive steps of one attempt: mean loss with its extremes; a single step if all steps fit."""
+
+    attempt: int
+    first_step: int
+    last_step: int
+    loss: float | None
+    loss_min: float | None
+    loss_max: float | None
+    learning_rate: float | None
+    grad_norm: float | None
+    """The largest of these steps."""
+
+
+@dataclass(frozen=True)
+class ThroughputPoint:
+    """Consecutive steps of one attempt: total features (tokens) over total time."""
+
+    attempt: int
+    first_step: int
+    last_step: int
+    is_warmup: bool
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    step_time_s: float | None
+    """Mean of these steps."""
+    step_time_s_max: float | None
+    data_time_s: float | None
+    """Mean of these steps."""
+    max_rank_tokens: float | None
+    """Mean of these steps, as the next."""
+    mean_rank_tokens: float | None
 
 
 def lineage_of(session: Session, run_id: str) -> list[AttemptSteps]:
-    """Return the steps that each attempt took and kept.
+    """Return the steps of each attempt and how many of them count.
 
-    An attempt that starts at step n goes on from step n - 1: what an older attempt did from n on is redone.
+    An attempt that starts at step n resumes after step n - 1, so it redoes the steps of older attempts from n on.
     """
     statement = (
         select(Step.attempt, func.min(Step.step), func.max(Step.step), func.count())
@@ -32,7 +109,7 @@ def lineage_of(session: Session, run_id: str) -> list[AttemptSteps]:
 
 
 def steps_of(session: Session, run_id: str, after: int = 0, limit: int = 1000) -> list[StepRow]:
-    """Return the kept steps above ``after``, in order, at most ``limit`` of them."""
+    """Return the steps above ``after`` that count, in order, at most ``limit`` of them."""
     rows: list[StepRow] = []
     for part in lineage_of(session, run_id):
         if len(rows) == limit or part.kept_through <= after:
@@ -48,17 +125,17 @@ def steps_of(session: Session, run_id: str, after: int = 0, limit: int = 1000) -
 
 
 def loss_series(session: Session, run_id: str, max_points: int = 1000) -> list[LossPoint]:
-    """Return the loss over the kept steps, in at most about ``max_points`` points that keep the extremes."""
+    """Return the loss of the steps that count, in at most about ``max_points`` points that keep the extremes."""
     return _loss_points(session, run_id, max_points, redone=False)
 
 
 def redone_loss_series(session: Session, run_id: str, max_points: int = 1000) -> list[LossPoint]:
-    """Return the loss over the steps that a newer attempt took again."""
+    """Return the loss of the steps that a newer attempt redid."""
     return _loss_points(session, run_id, max_points, redone=True)
 
 
 def throughput_series(session: Session, run_id: str, max_points: int = 1000) -> list[ThroughputPoint]:
-    """Return the throughput over the kept steps, warm-up apart, in at most about ``max_points`` points."""
+    """Return the throughput of the steps that count, warm-up separate, in at most about ``max_points`` points."""
     is_timed = Step.step_time_s > 0
     timed_s = func.sum(Step.step_time_s).filter(is_timed)
     columns = (
@@ -94,7 +171,7 @@ def _loss_points(session: Session, run_id: str, max_points: int, *, redone: bool
 def _slots(
     session: Session, run_id: str, max_points: int, columns: tuple[ColumnElement[Any], ...], *, redone: bool
 ) -> Iterator[tuple[int, Row[Any]]]:
-    """Yield each attempt with its slots of consecutive steps, as aggregates of the database."""
+    """Yield (attempt, aggregates over consecutive steps) in order."""
     lineage = lineage_of(session, run_id)
     width = _width(lineage, max_points)
     for part in lineage:

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from db.models import Step
-from db.queries.rows import AttemptRow
+from db.queries.details import AttemptRow
 from db.queries.steps import lineage_of
 
 

@@ -1,17 +1,40 @@
-"""How much of its devices' peak a run used, by real tokens and by padded ones."""
+"""Model FLOPs utilization (MFU) of a run, for real and for padded tokens, and the peaks of known devices."""
 
 from dataclasses import dataclass
 
-from db.queries.peaks import mfu, peak_flops_per_s
 from db.queries.speed import StepSpeed
+
+_TERA = 1e12
+
+# Dense matrix multiplication with fp32 accumulation, at the boost clock of the data sheet; fp32 without TF32, as in
+# training here. Names as the driver gives them; a slice of a device (MIG) has another name and is not listed.
+# Sources: NVIDIA's data sheets of A100, H100 (HBM3 is the SXM board), H200, L4, T4 and V100, where values with
+# sparsity are halved; NVIDIA's white papers of the architectures Ampere GA102, Ada and RTX Blackwell, appendix A.
+_PEAKS: dict[str, dict[str, float]] = {
+    "NVIDIA A100-PCIE-40GB": {"bf16": 312, "fp16": 312, "fp32": 19.5},
+    "NVIDIA A100-SXM4-40GB": {"bf16": 312, "fp16": 312, "fp32": 19.5},
+    "NVIDIA A100-SXM4-80GB": {"bf16": 312, "fp16": 312, "fp32": 19.5},
+    "NVIDIA A100 80GB PCIe": {"bf16": 312, "fp16": 312, "fp32": 19.5},
+    "NVIDIA H100 80GB HBM3": {"bf16": 989.4, "fp16": 989.4, "fp32": 66.9},
+    "NVIDIA H100 PCIe": {"bf16": 756, "fp16": 756, "fp32": 51.2},
+    "NVIDIA H200": {"bf16": 989.4, "fp16": 989.4, "fp32": 66.9},
+    "NVIDIA L4": {"bf16": 121, "fp16": 121, "fp32": 30.3},
+    "Tesla T4": {"fp16": 65, "fp32": 8.1},
+    "Tesla V100-SXM2-16GB": {"fp16": 125, "fp32": 15.7},
+    "Tesla V100-SXM2-32GB": {"fp16": 125, "fp32": 15.7},
+    "NVIDIA GeForce RTX 3090": {"bf16": 71, "fp16": 71, "fp32": 35.6},
+    "NVIDIA GeForce RTX 4090": {"bf16": 165.2, "fp16": 165.2, "fp32": 82.6},
+    "NVIDIA GeForce RTX 5070": {"bf16": 61.7, "fp16": 61.7, "fp32": 30.9},
+    "NVIDIA GeForce RTX 5090": {"bf16": 209.5, "fp16": 209.5, "fp32": 104.8},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Utilization:
-    """None where a part of the formula is not known."""
+    """Each field is None if part of its formula is unknown."""
 
     padded_tokens_per_s: float | None
-    """Of batches padded to the full length, had they been trained in the same time."""
+    """Throughput if the same time had trained batches padded to the full length."""
     mfu: float | None
     """Model FLOPs utilization of real tokens, a fraction of the peak of all devices."""
     mfu_padded: float | None
@@ -23,8 +46,8 @@ def utilization(
     """Return the utilization of a run.
 
     Args:
-        tokens_per_s: real ones over all ranks, without warm-up steps.
-        speed: of the run: padding, precision and FLOPs a token.
+        tokens_per_s: real tokens over all ranks, without warm-up steps.
+        speed: gives padding factor, precision and FLOPs per token.
         world_size: number of devices.
         device_name: as the driver gives it.
     """
@@ -39,3 +62,30 @@ def utilization(
         return mfu(per_s, speed.flops_per_token, world_size, peak)
 
     return Utilization(padded_tokens_per_s=padded_per_s, mfu=share(tokens_per_s), mfu_padded=share(padded_per_s))
+
+
+def peak_flops_per_s(device_name: str | None, precision: str | None) -> float | None:
+    """Return the dense peak of one device in a precision, or None if unknown.
+
+    >>> peak_flops_per_s("Tesla T4", "fp16"), peak_flops_per_s("Tesla T4", "bf16")
+    (65000000000000.0, None)
+    """
+    peak = _PEAKS.get(device_name or "", {}).get(precision or "")
+    return None if peak is None else peak * _TERA
+
+
+def mfu(tokens_per_s: float, flops_per_token: float, world_size: int, peak_flops_per_s: float) -> float:
+    """Return model FLOPs utilization, a fraction of the peak of all devices.
+
+    Args:
+        tokens_per_s: over all ranks, without warm-up steps.
+        flops_per_token: forward and backward of the model, without recomputation.
+        world_size: number of devices.
+        peak_flops_per_s: dense peak of one device in the training precision.
+
+    Source: Chowdhery et al. 2022, PaLM, appendix B (arXiv:2204.02311), without its term for attention.
+
+    >>> mfu(1e5, 1e9, 2, 1e14)
+    0.5
+    """
+    return tokens_per_s * flops_per_token / (world_size * peak_flops_per_s)

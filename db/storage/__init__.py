@@ -1,1 +1,1 @@
-"""Where the record lies on disk: the home directory, its runs, and files that appear as a whole."""
+"""Files on disk: home directory, run files, durable writes, file locks, JSON streams."""

@@ -5,7 +5,17 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class AddedRun:
+    """A run that was imported into a runs directory."""
+
+    run_id: str
+    is_new: bool
+    """False if the run was there before."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Where the record lies: the home directory, its runs, and a place for the database that SQLite can lock."""
+"""Paths of the record: home directory, runs directory, and a database file on a file system with locks."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ SHARED_FILE_SYSTEMS = frozenset(
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """Return `ELASTICQA_HOME`, or the user's data directory; nothing is created."""
+    """Return `ELASTICQA_HOME`, or the user's data directory; creates nothing."""
     value = environ.get("ELASTICQA_HOME")
     if value:
         return Path(value).expanduser().absolute()
@@ -31,31 +31,31 @@ def home_of(environ: Mapping[str, str]) -> Path:
 
 
 def is_home_database(environ: Mapping[str, str]) -> bool:
-    """Tell whether the database holds the runs of this home alone: one that is named may be a whole team's."""
+    """Return whether the database contains only runs of this home; one named by URL may be shared by a team."""
     return not environ.get("ELASTICQA_DB_URL")
 
 
 def is_home_shared(environ: Mapping[str, str], mounts: str | None = None) -> bool:
-    """Tell whether the home directory is shared between machines, so that each has a database of its own.
+    """Return whether machines share the home directory, so that each needs its own database.
 
     Args:
         environ: the process environment.
-        mounts: text in the form of `/proc/self/mountinfo`; None reads that file, where there is one.
+        mounts: text in the form of `/proc/self/mountinfo`; None reads that file if it exists.
     """
     text = mounts if mounts is not None else (MOUNTS.read_text() if MOUNTS.exists() else "")
     return file_system_of(home_of(environ), text) in SHARED_FILE_SYSTEMS
 
 
 def runs_dir_of(home: Path) -> Path:
-    """Return the directory that holds one directory a run."""
+    """Return the directory that contains one directory per run."""
     return home / "runs"
 
 
 def file_system_of(path: Path, mounts: str) -> str:
-    """Return the type of the file system that holds `path`, or "" where no mount covers it.
+    """Return the type of the file system that contains `path`, or "" if no mount does.
 
     Args:
-        path: need not exist; links are resolved as far as it does.
+        path: need not exist; links in its existing part are resolved.
         mounts: text of `/proc/self/mountinfo`.
     """
     resolved = path.resolve()
@@ -65,9 +65,9 @@ def file_system_of(path: Path, mounts: str) -> str:
         fields, types = left.split(), right.split()
         if len(fields) < 5 or not types:
             continue
-        # Blanks and backslashes of a mount point are written as octal escapes.
+        # Mount points have spaces and backslashes as octal escapes.
         point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
-        # The last mount on one point hides those before it, so equal depth wins too.
+        # The last mount on a point hides earlier ones, so equal depth replaces, too.
         if resolved.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), types[0]
     return kind
@@ -76,13 +76,13 @@ def file_system_of(path: Path, mounts: str) -> str:
 def database_url(environ: Mapping[str, str], mounts: str | None = None) -> str:
     """Return the URL of the database: `ELASTICQA_DB_URL`, or a SQLite file on a local file system.
 
-    The file is `elasticqa.db` in the home directory. Where that directory is shared between machines, it is a
-    file in the user's cache directory, or, if that is shared as well, in a directory for temporary files; its
-    name holds a digest of the home directory, so that two homes never meet in one file.
+    The file is `elasticqa.db` in the home directory. If machines share that directory, it is a file in the user's
+    cache directory, or, if that is shared as well, in the directory for temporary files; its name contains a digest
+    of the home directory, so that each home has its own file.
 
     Args:
         environ: the process environment.
-        mounts: text in the form of `/proc/self/mountinfo`; None reads that file, where there is one.
+        mounts: text in the form of `/proc/self/mountinfo`; None reads that file if it exists.
     """
     url = environ.get("ELASTICQA_DB_URL")
     if url:

@@ -1,4 +1,4 @@
-"""Which files of which runs lie in a runs directory, and how large they are."""
+"""Journal and annotation files of all runs in a runs directory, with their sizes."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 from db.storage.home import RUN_ID_PATTERN
 
 REPORTED_DIR = Path(__file__).parents[1] / "reported"
-"""Runs that come with the product: figures that others have published."""
+"""Runs installed with the package: published results of others."""
 _JOURNAL = re.compile(r"attempt-(\d{1,6})-node-(\d{1,6})\.jsonl")
 
 
@@ -25,7 +25,7 @@ def main_journals(directory: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class RunFile:
-    """A journal, or the annotations (attempt 0) of a run."""
+    """A journal, or the annotations (attempt 0), of a run."""
 
     root: Path
     path: str
@@ -58,7 +58,7 @@ def _files_of(root: Path, run: os.DirEntry[str]) -> Iterator[RunFile]:
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """Return the entries; none where there is no such directory any more, or none that we may look into."""
+    """Return the entries; empty if the directory does not exist or may not be read."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -67,7 +67,7 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def _size_of(entry: os.DirEntry[str]) -> int | None:
-    """Return the size of a file, None of anything else and of what has just been deleted."""
+    """Return the size of a regular file; None for anything else and for deleted files."""
     try:
         return entry.stat().st_size if entry.is_file() else None
     except FileNotFoundError:

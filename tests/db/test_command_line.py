@@ -27,4 +27,4 @@ def test_wrong_arguments_are_one_line_and_status_2(
     with pytest.raises(SystemExit) as ended:
         parser().parse_args(arguments)
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"elasticqa thing: {reason}; --help tells the options\n"
+    assert capsys.readouterr().err == f"elasticqa thing: {reason}; --help lists the options\n"

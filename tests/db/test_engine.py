@@ -122,7 +122,7 @@ def test_url_without_a_driver_means_psycopg() -> None:
 
 def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DatabaseError, match=r"x\.db cannot be made .*set ELASTICQA_HOME"):
+    with pytest.raises(DatabaseError, match=r"x\.db cannot be created .*set ELASTICQA_HOME"):
         create_engine_for(f"sqlite:///{tmp_path / 'file' / 'x' / 'x.db'}")
 
 

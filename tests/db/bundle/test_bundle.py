@@ -88,7 +88,7 @@ def test_other_run_of_the_same_id_is_refused(run_dir: Path, runs: Path, tmp_path
     else:
         (run_dir / "annotations.jsonl").write_text(change)
     before = _files(runs)
-    with pytest.raises(BundleError, match=r"run run-a is here already with another annotations\.jsonl"):
+    with pytest.raises(BundleError, match=r"run run-a already exists with another annotations\.jsonl"):
         import_bundle(tmp_path / "a.tar.gz", runs)
     assert _files(runs) == before
 

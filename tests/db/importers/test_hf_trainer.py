@@ -158,5 +158,5 @@ def test_every_truncation_of_a_state_is_refused(tmp_path: Path) -> None:
 
 def test_json_of_something_else_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "package.json", {"name": "x", "version": 1})
-    with pytest.raises(ImportFormatError, match="no trainer state and no trace"):
+    with pytest.raises(ImportFormatError, match="neither a trainer state nor a trace"):
         _read(path)

@@ -75,9 +75,9 @@ def test_settings_that_name_code_are_left_out_and_not_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [
-        ("a: [1", "is no YAML"),
+        ("a: [1", "is no readable YAML"),
         ("- 1\n- 2\n", "is no mapping"),
-        ("a: " + "[" * 5_000, "is no YAML that can be read"),
+        ("a: " + "[" * 5_000, "is no readable YAML"),
         ("a: " + "x" * 2**18, "over 256 KiB"),
         ("\n".join(f"k{number}: 1" for number in range(600)), "more than 500 settings"),
         ("a: {b: {c: {d: {e: {f: {g: {h: 1}}}}}}}\n", "nested deeper than 6 levels"),
@@ -100,8 +100,8 @@ def test_damaged_settings_are_refused(tmp_path: Path, hparams: str, message: str
         ("step,train_loss\n0,low\n", "line 2: train_loss='low' is not a number"),
         ("step,train_loss\n-1,0.5\n", "line 2: step='-1' is not a count"),
         ("step,train_loss\n1e99,0.5\n", "is not a count"),
-        ("name,age\nx,1\n", "line 1: the first line names no column step"),
-        ("step,accuracy\n1,1\n", "line 1: the first line names no column step"),
+        ("name,age\nx,1\n", "line 1: the first line needs a column step"),
+        ("step,accuracy\n1,1\n", "line 1: the first line needs a column step"),
         ('step,train_loss\n0,"0.5\n', "is no CSV"),
         ("step,train_loss\n0," + "1" * 70_000 + "\n", "is longer than 65,536 characters"),
         ("\x00" * 100, "is cut off"),

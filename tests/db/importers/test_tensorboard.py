@@ -177,5 +177,5 @@ def test_file_that_is_something_else_is_refused(tmp_path: Path, content: bytes, 
 def test_events_without_a_known_scalar_are_refused(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path)) as writer:
         writer.add_scalar("accuracy", 1.0, 1)
-    with pytest.raises(ImportFormatError, match="no scalar named as a loss"):
+    with pytest.raises(ImportFormatError, match="no scalar with the name of a loss"):
         _read(tmp_path)

@@ -4,9 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from db import queries
-from db.queries.comparison import is_equal_work
+from db.queries.comparison import default_reference
+from db.queries.differences import is_equal_work
 from tests.support.query_runs import PLAIN, group
 
 ONE = group(PLAIN, (100.0, 102.0, 98.0))
@@ -91,7 +93,7 @@ def test_reference_is_the_one_device_group_of_the_same_provenance() -> None:
     assert references[TWO.key] is ONE
     assert references[reported.key] is reported
     assert references[ONE.key] is ONE
-    assert queries.default_reference(TWO, [TWO]) is None
+    assert default_reference(TWO, [TWO]) is None
 
 
 def limited(found: queries.Group, max_steps: int | None) -> queries.Group:
@@ -107,7 +109,7 @@ def test_reference_of_equal_work_comes_before_the_plainer_and_the_more_repeated(
     assert references[groups[2].key] is ddp_one
     assert references[four.key] is four
     # Where none is of equal work, the most repeated of the plainest serves.
-    assert queries.default_reference(limited(TWO, 20), groups) is four
+    assert default_reference(limited(TWO, 20), groups) is four
 
 
 @pytest.mark.parametrize(
@@ -144,3 +146,20 @@ def test_chosen_reference_serves_its_recipe_only() -> None:
     assert [comparison.reference for comparison in comparisons] == [TWO, TWO, elsewhere]
     assert comparisons[0].ratio is not None
     assert comparisons[0].ratio.value == pytest.approx(0.5)
+
+
+def test_distinguishing_settings_are_those_that_differ_under_one_name(session: Session) -> None:
+    found = queries.speedup_groups(session)[0]
+    common = {"epochs": 2, "seed": 1}
+    groups = [
+        replace(found, key="a", config={**common, "dropout": None, "max_steps": 10}),
+        replace(found, key="b", config={**common, "dropout": 0, "max_steps": 10, "seed": 2}),
+        replace(found, key="c", config={**common, "max_steps": 4}),
+        replace(found, key="elsewhere", config={"max_steps": 99}),
+    ]
+    assert queries.distinguishing_settings(groups, lambda group: group.key == "elsewhere") == {
+        "a": ("dropout not set", "max_steps 10"),
+        "b": ("dropout 0", "max_steps 10"),
+        "c": ("max_steps 4",),
+        "elsewhere": (),
+    }

@@ -136,11 +136,6 @@ def test_ratio_refuses_values_that_are_not_above_zero() -> None:
         statistics.ratio_of_medians([1.0, 0.0], [1.0])
 
 
-def test_speedup_refuses_a_time_of_zero() -> None:
-    with pytest.raises(ValueError, match="wall_clock_s=0"):
-        statistics.speedup(10.0, 0.0)
-
-
 def test_efficiency_refuses_an_empty_world() -> None:
     with pytest.raises(ValueError, match="world_size=0"):
         statistics.parallel_efficiency(1.0, 1, 0)

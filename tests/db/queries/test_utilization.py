@@ -2,7 +2,7 @@
 
 import pytest
 
-from db.queries import mfu, peak_flops_per_s
+from db.queries.utilization import mfu, peak_flops_per_s
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,30 @@
-"""Where the wall clock of a run went."""
+"""How the wall clock of a run divides among kinds of work."""
 
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.models import Checkpoint, Evaluation, Step
-from db.queries.rows import AttemptRow, TimeShare
+from db.queries.details import AttemptRow
 from db.queries.steps import lineage_of
+
+
+@dataclass(frozen=True)
+class TimeShare:
+    """Seconds of a run's wall clock spent on one kind of work."""
+
+    what: Literal["setup", "warm-up steps", "steps", "redone steps", "evaluation", "checkpoints", "waits", "other"]
+    seconds: float
 
 
 def time_shares(session: Session, run_id: str, attempts: list[AttemptRow]) -> list[TimeShare]:
     """Return the seconds of each kind of work from the first start to the last end; ``other`` is the rest.
 
-    Times are those of the first node. Checkpoints count with the time that they blocked training. Empty where no
-    time passed between start and end, as for figures that others report, or where no kind of work has a time.
+    Times are those of the first node. Checkpoints count with the time that they blocked training. Empty if start and
+    end are equal, as in reported results, or if no kind of work has a time.
     """
     if not attempts:
         return []
@@ -46,7 +56,7 @@ def _waits(attempts: list[AttemptRow]) -> float:
 
 
 def _step_seconds(session: Session, run_id: str) -> tuple[float, float, float]:
-    """Return the seconds of kept steps, of kept warm-up steps, and of steps that were redone."""
+    """Return the seconds of steps that count, of warm-up steps that count, and of steps that were redone."""
     kept = {False: 0.0, True: 0.0}
     redone = 0.0
     for part in lineage_of(session, run_id):
