@@ -1,4 +1,4 @@
-"""Exceptions that are caught somewhere, exit codes of our processes, and how both read on one line."""
+"""Exceptions, exit codes, and values and errors on one line."""
 
 import os
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ _MAX_SHOWN = 60
 
 
 def shown(value: object) -> str:
-    """Return ``value`` quoted, on one line and shortened, whatever a file made it."""
+    """Return the representation of any value, on one line and shortened."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # nested too deep to print; an integer too long to print
@@ -22,12 +22,17 @@ def one_line(error: BaseException) -> str:
     >>> one_line(ValueError("no number\n  at all"))
     'ValueError: no number'
     """
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    name, message = type(error).__name__, first_line(error)
+    return name if message == name else f"{name}: {message}"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error, or its type if it has no message."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 class ExitCode(IntEnum):
-    """Exit codes of our processes."""
+    """Exit codes of elasticqa's processes."""
 
     FAILED = 1
     BAD_REQUEST = 2
@@ -37,12 +42,12 @@ class ExitCode(IntEnum):
     STORE_LOST = 76
     """The rendezvous store is unreachable: run the same command again, on every node, to resume."""
     STOPPED = 143
-    """128 + SIGTERM: asked to stop, and saved. Schedulers read it as the end they asked for; torchrun itself would
-    exit with 1, which they read as a failure."""
+    """128 + SIGTERM: stopped on request, after a checkpoint. Schedulers do not count it as a failure, unlike torchrun's
+    own exit code 1."""
 
 
 class ConfigError(ValueError):
-    """A request that cannot be met; the message has value, rule and way out."""
+    """A request that cannot be met; its message names the value, the rule and a way out."""
 
 
 class CheckpointError(RuntimeError):
@@ -50,18 +55,18 @@ class CheckpointError(RuntimeError):
 
 
 class JournalError(RuntimeError):
-    """Lines of the journal could not be made durable: training may go on, but the record may be incomplete."""
+    """Lines of the journal could not be written: training may continue, but the record is incomplete."""
 
 
-class RunGoneError(CheckpointError):
-    """The run directory was removed while the run went on: to start again would be to begin anew under its name."""
+class RunRemovedError(CheckpointError):
+    """The run directory was removed during training: a restart would begin a new run under its name."""
 
 
-class DoesNotFitError(RuntimeError):
-    """A micro-batch that some rank has no memory for; raised on every rank.
+class MicroBatchTooLargeError(RuntimeError):
+    """A micro-batch that does not fit into the memory of some rank; raised on every rank.
 
     Attributes:
-        what: does not fit where, without the way out.
+        what: what does not fit where; the message without the way out.
     """
 
     def __init__(self, micro_batch_size: int, num_tokens: int, device: object) -> None:
@@ -74,22 +79,22 @@ class DoesNotFitError(RuntimeError):
         )
 
 
-class NoMemoryHereError(RuntimeError):
-    """A micro-batch that this rank has no memory for while the others wait for it; the attempt cannot go on.
+class LocalOutOfMemoryError(RuntimeError):
+    """A micro-batch that does not fit into the memory of this rank, while the others wait for it: the attempt must end.
 
     Attributes:
         micro_batch_size: the number of its features.
-        what: does not fit where, without the way out.
+        what: what does not fit where; the message without the way out.
     """
 
-    def __init__(self, fits_not: DoesNotFitError, micro_batch_size: int) -> None:
-        self.micro_batch_size, self.what = micro_batch_size, fits_not.what
-        super().__init__(f"{self.what}; the next attempt computes in smaller ones")
+    def __init__(self, cause: MicroBatchTooLargeError, micro_batch_size: int) -> None:
+        self.micro_batch_size, self.what = micro_batch_size, cause.what
+        super().__init__(f"{self.what}; the next attempt uses smaller ones")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a data set; ``article`` and ``paragraph`` count from 1, ``field`` is a path of keys."""
+    """A place in a data set; numbers count from 1, ``field`` is a path of keys."""
 
     file: str | os.PathLike[str]
     article: int | None = None
@@ -119,7 +124,7 @@ class DataError(ValueError):
     """A data set that breaks a rule of its format.
 
     Attributes:
-        place: where.
+        place: where the rule is broken.
         rule: what is wrong there, on one line.
     """
 

@@ -21,7 +21,7 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import MicroBatchShape, StepBatch
 from elasticqa.data.squad.features import Features
 from elasticqa.distributed.topology import Topology
-from elasticqa.errors import DoesNotFitError, NoMemoryHereError
+from elasticqa.errors import LocalOutOfMemoryError, MicroBatchTooLargeError
 from elasticqa.models.attention import PACKED
 from elasticqa.models.parallelize import local_parameter_bytes
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer, checkpoint_activations
@@ -110,7 +110,7 @@ def main() -> None:
                 for step in range(STEPS):
                     engine.run(_step_batch(step, batch, longest, features, topology.world_size), 1e-5)
                 synchronize()
-            except (torch.OutOfMemoryError, DoesNotFitError, NoMemoryHereError) as error:
+            except (torch.OutOfMemoryError, MicroBatchTooLargeError, LocalOutOfMemoryError) as error:
                 print(error, flush=True)
                 # Leaving the process group in an orderly way would need the other ranks.
                 os._exit(EXIT_NO_MEMORY)

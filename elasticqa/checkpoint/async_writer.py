@@ -19,7 +19,7 @@ from db.journal_schema import Kind
 from elasticqa.checkpoint.manifest import Manifest, describe, directory_name, write_manifest
 from elasticqa.checkpoint.retention import PARTIAL, prune, put_in_place
 from elasticqa.distributed.topology import Topology
-from elasticqa.errors import CheckpointError, JournalError, RunGoneError, one_line
+from elasticqa.errors import CheckpointError, JournalError, RunRemovedError, one_line
 
 
 class Record(Protocol):
@@ -96,7 +96,7 @@ class AsyncWriter:
         if main:
             shutil.rmtree(temporary, ignore_errors=True)
         if self.topology.first_value(None if self.directory.parent.exists() else problem) is not None:
-            return RunGoneError(
+            return RunRemovedError(
                 f"run directory {self.directory.parent} is gone: it was removed, or its file system is away, during "
                 "training, and its checkpoints are lost with it; start again"
             )

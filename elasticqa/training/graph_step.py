@@ -12,7 +12,7 @@ from torch.optim import AdamW
 from elasticqa.data.micro_batch import MicroBatch
 from elasticqa.data.prefetcher import Prefetcher
 from elasticqa.data.sampler import MicroBatchShape, Sampler, StepBatch
-from elasticqa.errors import DoesNotFitError
+from elasticqa.errors import MicroBatchTooLargeError
 from elasticqa.models.kernels.adamw import AdamWKernel
 from elasticqa.models.parallelize import is_sharded, set_gradient_sync
 from elasticqa.training.optimizer import Updater
@@ -83,8 +83,8 @@ class CudaGraphTrainStep:
         """Start one step; every rank must call this.
 
         Raises:
-            DoesNotFitError: on every rank, when one has no memory for the step; weights are unchanged.
-            NoMemoryHereError: on that rank only, in the middle of a collective.
+            MicroBatchTooLargeError: on every rank, when one has no memory for the step; weights are unchanged.
+            LocalOutOfMemoryError: on that rank only, in the middle of a collective.
         """
         began = time.perf_counter()
         content = self._prefetcher.take(step_batch)
@@ -139,8 +139,8 @@ class CudaGraphTrainStep:
             largest: share of any rank, without stand-ins, which is reported and halved if it does not fit.
 
         Raises:
-            DoesNotFitError: on every rank, when one has no memory for it; then all graphs are freed.
-            NoMemoryHereError: on that rank only, in the middle of a collective.
+            MicroBatchTooLargeError: on every rank, when one has no memory for it; then all graphs are freed.
+            LocalOutOfMemoryError: on that rank only, in the middle of a collective.
         """
         inputs = StaticInputs(size, self._topology.device)
         inputs.load(content, stop_vote=0.0)
@@ -154,7 +154,7 @@ class CudaGraphTrainStep:
             # A failure leaves FSDP in the middle of a pass, from which it cannot continue.
             run = guard.run_reducing if is_sharded(self.model) else guard.run
             return run(lambda: self._record(inputs), largest)
-        except DoesNotFitError:
+        except MicroBatchTooLargeError:
             self.optimizer.zero_grad()
             self._free()
             raise

@@ -8,7 +8,7 @@ import torch
 from elasticqa.data.sampler import MicroBatchShape
 from elasticqa.distributed.topology import Topology
 from elasticqa.distributed.torch_internals import is_out_of_memory
-from elasticqa.errors import DoesNotFitError, NoMemoryHereError
+from elasticqa.errors import LocalOutOfMemoryError, MicroBatchTooLargeError
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class MemoryGuard:
             shape: of its largest micro-batch on any rank.
 
         Raises:
-            DoesNotFitError: on every rank, when one runs out of memory.
+            MicroBatchTooLargeError: on every rank, when one runs out of memory.
         """
         results: list[T] = []
         try:
@@ -77,17 +77,17 @@ class MemoryGuard:
             shape: of its largest micro-batch on any rank.
 
         Raises:
-            NoMemoryHereError: on a rank that runs out of memory, and only there.
+            LocalOutOfMemoryError: on a rank that runs out of memory, and only there.
         """
         try:
             return work()
         except RuntimeError as error:
             if not lacks_memory(error):
                 raise
-            raise NoMemoryHereError(self._error(shape), shape.micro_batch_size) from error
+            raise LocalOutOfMemoryError(self._error(shape), shape.micro_batch_size) from error
 
-    def _error(self, shape: MicroBatchShape) -> DoesNotFitError:
-        return DoesNotFitError(shape.micro_batch_size, shape.num_tokens, self._topology.device)
+    def _error(self, shape: MicroBatchShape) -> MicroBatchTooLargeError:
+        return MicroBatchTooLargeError(shape.micro_batch_size, shape.num_tokens, self._topology.device)
 
     def _is_any(self, is_short: bool) -> bool:
         """Whether it is true on any rank; a collective."""

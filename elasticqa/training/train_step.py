@@ -17,7 +17,7 @@ from elasticqa.data.prefetcher import Prefetcher
 from elasticqa.data.sampler import Sampler, StepBatch
 from elasticqa.data.squad.features import Features
 from elasticqa.distributed.topology import Topology
-from elasticqa.errors import DoesNotFitError
+from elasticqa.errors import MicroBatchTooLargeError
 from elasticqa.models.parallelize import DTYPES, is_sharded, set_gradient_sync
 from elasticqa.models.question_answering import feature_losses
 from elasticqa.training.oom_recovery import MemoryGuard
@@ -69,8 +69,8 @@ class TrainStep(Protocol):
         """Start one step; every rank must call this.
 
         Raises:
-            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
-            NoMemoryHereError: on that rank only, in the middle of a collective.
+            MicroBatchTooLargeError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
+            LocalOutOfMemoryError: on that rank only, in the middle of a collective.
         """
 
     def prefetch(self, sampler: Sampler) -> None:
@@ -141,8 +141,8 @@ class EagerTrainStep:
             stop_vote: of this rank, 1.0 to stop.
 
         Raises:
-            DoesNotFitError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
-            NoMemoryHereError: on that rank only, in the middle of a collective.
+            MicroBatchTooLargeError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
+            LocalOutOfMemoryError: on that rank only, in the middle of a collective.
         """
         began = time.perf_counter()
         batches = self._prefetcher.take(step_batch)
@@ -171,7 +171,7 @@ class EagerTrainStep:
             return self.guard.run_reducing(work, step_batch.largest)
         try:
             loss = self.guard.run(lambda: self._backward_all(step_batch, batches, is_reduced=False), step_batch.largest)
-        except DoesNotFitError:
+        except MicroBatchTooLargeError:
             self.optimizer.zero_grad()
             raise
         if is_replicated:

@@ -13,7 +13,7 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import Sampler, StepBatch
 from elasticqa.distributed.topology import Topology
 from elasticqa.elastic.signals import StopRequest
-from elasticqa.errors import DoesNotFitError
+from elasticqa.errors import MicroBatchTooLargeError
 from elasticqa.models.parallelize import free_gathered_weights
 from elasticqa.profiling.step_profiler import NoProfiler, ProfileError, StepProfiler
 from elasticqa.run.metrics import Evaluation
@@ -62,7 +62,7 @@ class Trainer:
         Raises:
             NonFiniteLossError: on every rank, at the same step.
             CheckpointError: on every rank, when one cannot write.
-            DoesNotFitError: on every rank, when one has no memory for a single feature.
+            MicroBatchTooLargeError: on every rank, when one has no memory for a single feature.
         """
         try:
             self._start()
@@ -133,7 +133,7 @@ class Trainer:
             step_batch = self.sampler.step_batch(self.progress.step)
             try:
                 return step_batch, self.train_step.run(step_batch, learning_rate, self.stop.vote)
-            except DoesNotFitError as error:
+            except MicroBatchTooLargeError as error:
                 if step_batch.largest.micro_batch_size == 1:
                     raise
                 size = self.sampler.halve_micro_batches(step_batch)

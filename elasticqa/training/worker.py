@@ -20,11 +20,11 @@ from elasticqa.errors import (
     CheckpointError,
     ConfigError,
     DataError,
-    DoesNotFitError,
     ExitCode,
     JournalError,
-    NoMemoryHereError,
-    RunGoneError,
+    LocalOutOfMemoryError,
+    MicroBatchTooLargeError,
+    RunRemovedError,
     one_line,
 )
 from elasticqa.run.attempt import Attempt, write_end
@@ -36,11 +36,11 @@ from elasticqa.training.step_metrics import NonFiniteLossError
 PROCESS_GROUP_TIMEOUT = timedelta(minutes=5)
 """For the slowest collective of a healthy rank; the health check notices lost ranks long before."""
 
-_AGREED = (ConfigError, DataError, DoesNotFitError, HomeError, NonFiniteLossError, CheckpointError)
+_AGREED = (ConfigError, DataError, MicroBatchTooLargeError, HomeError, NonFiniteLossError, CheckpointError)
 """Errors that every rank raises at the same place."""
-_REFUSALS = (ConfigError, DataError, DoesNotFitError, HomeError, RunGoneError)
+_REFUSALS = (ConfigError, DataError, MicroBatchTooLargeError, HomeError, RunRemovedError)
 _FAILURES = (NonFiniteLossError, CheckpointError, JournalError)
-_FATAL = (NonFiniteLossError, DoesNotFitError)
+_FATAL = (NonFiniteLossError, MicroBatchTooLargeError)
 """Errors that a restart would raise again."""
 
 
@@ -71,7 +71,7 @@ class Worker:
 
     def _record_failure(self, attempt: Attempt, stacks: StackDumpFile, error: BaseException) -> None:
         rank = self.health_check.name
-        if isinstance(error, NoMemoryHereError):
+        if isinstance(error, LocalOutOfMemoryError):
             record = OutOfMemoryRecord(attempt.number, self.topology.world_size, error.micro_batch_size, error.what)
             write_oom_record(attempt.directory, self.topology.rank, record)
         # Before the report: if this error only follows from another rank's, the report ends the process.

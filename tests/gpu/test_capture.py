@@ -14,7 +14,7 @@ from elasticqa.config.train_config import Precision, TrainConfig
 from elasticqa.data.micro_batch import MicroBatch, pack
 from elasticqa.data.sampler import StepBatch
 from elasticqa.distributed.topology import Topology
-from elasticqa.errors import DoesNotFitError
+from elasticqa.errors import MicroBatchTooLargeError
 from elasticqa.models.parallelize import free_gathered_weights
 from elasticqa.training.graph_step import CudaGraphTrainStep
 from tests.support.gpu_train_steps import FEATURES, alone, config_of, sampler_of, train_step_of
@@ -222,7 +222,7 @@ def test_step_out_of_memory_frees_graphs_and_runs_in_half_micro_batches(
                 raise torch.OutOfMemoryError("CUDA out of memory")
 
         built.model.register_forward_hook(check)
-        with pytest.raises(DoesNotFitError):
+        with pytest.raises(MicroBatchTooLargeError):
             built.run(first, 0.0)
         assert sampler.halve_micro_batches(first) == 4
         loss = built.run(sampler.step_batch(0), 0.0).scalars[0].item()

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from elasticqa.errors import first_line
+
 
 def facts() -> dict[str, Any]:
     """Return versions, backends and GPUs, each with its properties and the error of its first use, if any."""
@@ -45,7 +47,7 @@ def _first_use(index: int) -> str | None:
         ones = torch.ones(64, 64, device=f"cuda:{index}")
         is_right = float((ones @ ones).sum()) == 64.0**3
     except RuntimeError as error:
-        return str(error).strip().splitlines()[0]
+        return first_line(error)
     return None if is_right else "the product of two matrices of ones is wrong"
 
 

@@ -21,7 +21,7 @@ from elasticqa.cli.doctor.slurm_job import MARKER
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.distributed.addresses import endpoint, first_host_of, job_port
 from elasticqa.distributed.node_facts import node_facts
-from elasticqa.errors import ConfigError
+from elasticqa.errors import ConfigError, first_line
 from elasticqa.run.home import HomeError, home
 
 TIMEOUT = timedelta(seconds=60)
@@ -54,7 +54,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
         finally:
             dist.destroy_process_group()
     except RuntimeError as error:
-        _print("error", {"host": socket.gethostname(), "error": str(error).strip().splitlines()[0]})
+        _print("error", {"host": socket.gethostname(), "error": first_line(error)})
         return 0
     if number == 0:
         _print("measurement", measured)

@@ -11,7 +11,7 @@ from typing import Any
 
 from db.storage.file_lock import locked
 from elasticqa.data.hub import Hub, is_path
-from elasticqa.errors import ConfigError, shown
+from elasticqa.errors import ConfigError, first_line, shown
 
 DEMO = Path(__file__).parent / "demo"
 _SUFFIXES = (".json", ".json.gz")
@@ -112,8 +112,7 @@ def _load(name: str) -> Mapping[str, Any]:
     try:
         splits: Mapping[str, Any] = library.load_dataset(name)
     except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DatasetNotFoundError(name, reason) from error
+        raise DatasetNotFoundError(name, first_line(error)) from error
     return splits
 
 

@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.filesystem import FileSystem
 
 from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.distributed.topology import Topology
-from elasticqa.errors import CheckpointError, RunGoneError
+from elasticqa.errors import CheckpointError, RunRemovedError
 from elasticqa.training.app_state import app_state_of
 from tests.support.checkpoints import ALONE, names, save, save_some
 from tests.support.paths import REPOSITORY
@@ -177,6 +177,6 @@ def test_run_directory_that_is_gone_does_not_come_back_in_part(tmp_path: Path) -
     run.mkdir()
     save_some(run / "checkpoints", 1)
     shutil.rmtree(run)
-    with pytest.raises(RunGoneError, match=r"run directory .* is gone"):
+    with pytest.raises(RunRemovedError, match=r"run directory .* is gone"):
         save_some(run / "checkpoints", 2)
     assert not run.exists()

@@ -10,7 +10,7 @@ from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.data.micro_batch import MicroBatch
 from elasticqa.data.sampler import MicroBatchShape, Sampler
 from elasticqa.distributed.topology import Topology
-from elasticqa.errors import DoesNotFitError, NoMemoryHereError
+from elasticqa.errors import LocalOutOfMemoryError, MicroBatchTooLargeError
 from elasticqa.training.oom_recovery import MemoryGuard
 from tests.support.ranks import run_on_ranks
 from tests.support.train_steps import BATCH, FEATURES, new_train_step
@@ -36,7 +36,9 @@ def test_what_has_fitted_is_known_and_what_is_larger_is_not() -> None:
 
 def test_what_has_no_memory_is_named_and_stays_unknown() -> None:
     guard = MemoryGuard(ALONE)
-    with pytest.raises(DoesNotFitError, match=r"4 features, 100 tokens, does not fit .* of cpu; use --activation"):
+    with pytest.raises(
+        MicroBatchTooLargeError, match=r"4 features, 100 tokens, does not fit .* of cpu; use --activation"
+    ):
         guard.run(no_memory, LARGE)
     assert not guard.knows(SMALL)
 
@@ -60,9 +62,9 @@ def test_lack_of_memory_is_known_behind_another_error_and_by_the_driver_s_words(
         raise RuntimeError("CUDA error: out of memory")
 
     for work in (fail_twice, fail_in_the_driver):
-        with pytest.raises(DoesNotFitError):
+        with pytest.raises(MicroBatchTooLargeError):
             MemoryGuard(ALONE).run(work, LARGE)
-        with pytest.raises(NoMemoryHereError):
+        with pytest.raises(LocalOutOfMemoryError):
             MemoryGuard(ALONE).run_reducing(work, LARGE)
 
 
@@ -83,7 +85,7 @@ def test_step_that_does_not_fit_leaves_weights_and_no_gradients() -> None:
     before = [parameter.detach().clone() for parameter in made.model.parameters()]
     plan = BatchPlan(len(FEATURES), BATCH, 3, 9)
     sampler = Sampler(plan, FEATURES.lengths, seed=1, rank=0, world_size=1, micro_batch_size=BATCH)
-    with pytest.raises(DoesNotFitError):
+    with pytest.raises(MicroBatchTooLargeError):
         made.run(sampler.step_batch(0), 1e-2)
     for parameter, other in zip(made.model.parameters(), before, strict=True):
         assert torch.equal(parameter, other)
@@ -119,6 +121,6 @@ def test_run_goes_on_with_halves_that_feed_the_same_and_give_the_same_losses(wor
 
 
 def test_run_ends_where_a_single_feature_does_not_fit(tmp_path: Path) -> None:
-    with pytest.raises(DoesNotFitError, match=r"a micro-batch of 1 features, \d+ tokens"):
+    with pytest.raises(MicroBatchTooLargeError, match=r"a micro-batch of 1 features, \d+ tokens"):
         # The pass before the first step, of the first feature, has room.
         halved(ALONE, tmp_path, {0: int(FEATURES.lengths[0])})
