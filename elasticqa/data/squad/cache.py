@@ -89,7 +89,7 @@ def load_or_build(request: FeatureRequest, tokenizer: "PreTrainedTokenizerBase",
 
 
 def _key(request: FeatureRequest, digest: str, tokenizer: "PreTrainedTokenizerBase") -> str:
-    backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else ""
+    backend = tokenizer.backend_tokenizer.to_str()
     parts = {
         "format_version": _FORMAT_VERSION,
         "file": digest,

@@ -29,16 +29,6 @@ class Windowing:
     max_length: int = 384
     doc_stride: int = 128
 
-    def __post_init__(self) -> None:
-        """Check that windows move forward."""
-        if self.doc_stride < 0:
-            raise ConfigError(f"doc_stride={self.doc_stride} must not be negative: raise --doc-stride")
-        if self.doc_stride >= self.max_length:
-            raise ConfigError(
-                f"doc_stride={self.doc_stride} must be smaller than max_length={self.max_length}: windows "
-                "would not move forward; lower --doc-stride or raise --max-length"
-            )
-
 
 @dataclass(frozen=True)
 class Features:
@@ -92,7 +82,7 @@ def build_features(examples: Sequence[Example], tokenizer: "PreTrainedTokenizerB
         windowing: lengths in tokens.
 
     Raises:
-        ConfigError: the tokenizer is not a fast one, or a question leaves too few tokens for the context.
+        ConfigError: the tokenizer does not put the question first, or a question leaves too few tokens for the context.
     """
     backend = copy_of_backend(tokenizer)
     template = PairTemplate.of(backend, has_types="token_type_ids" in tokenizer.model_input_names)

@@ -79,16 +79,7 @@ class PairTemplate:
 
 
 def copy_of_backend(tokenizer: "PreTrainedTokenizerBase") -> Tokenizer:
-    """Return a copy of a fast tokenizer's Rust tokenizer that neither truncates nor pads.
-
-    Raises:
-        ConfigError: the tokenizer is not a fast one.
-    """
-    if not tokenizer.is_fast:
-        raise ConfigError(
-            f"{type(tokenizer).__name__} is not a fast tokenizer: windows need character offsets of tokens; "
-            "use a model with a tokenizer.json"
-        )
+    """Return a copy of a fast tokenizer's Rust tokenizer that neither truncates nor pads."""
     original: Tokenizer = tokenizer.backend_tokenizer
     backend = Tokenizer.from_str(original.to_str())
     backend.encode_special_tokens = original.encode_special_tokens

@@ -125,7 +125,7 @@ def test_check_fails_when_a_source_changed_after_the_build(tmp_path: Path, capsy
     assert run(tmp_path, SOURCE) == 0
     assert run(tmp_path, SOURCE, "--check") == 0
     assert run(tmp_path, SOURCE.replace("Who built", "Who founded"), "--check") == 1
-    assert "train.json is not what the sources give" in capsys.readouterr().err
+    assert "train.json does not match the sources" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_check_fails_when_a_source_changed_after_the_build(tmp_path: Path, capsy
         ("from the harbour.", "from the harbour. " + "It stood. " * 20, "tokens; it must have 60 to 110"),
         (PARAGRAPH, "Ann Lee lived in Leeds until 1851 and had a barge.", "tokens; it must have 60 to 110"),
         ("nine years. When", "nine years.\nWhen", 'question 1: "When the river rose'),
-        ("nine years. When", "nine years.  When", "paragraph 1: words must be parted by one space"),
+        ("nine years. When", "nine years.  When", "paragraph 1: separate words by one space"),
         ("old mill", "old *mill*", "paragraph 1: * is markup"),
         ("old mill", "\u201cold\u201d mill", "paragraph 1: \u201c is a curly quote"),
         ("old mill", "ole\u0301 mill", "paragraph 1: accents must be in composed form"),
@@ -155,7 +155,7 @@ def test_check_fails_when_a_source_changed_after_the_build(tmp_path: Path, capsy
         ("=> a barge", "=> bar", 'question 4: answer "bar" @1 cuts a word'),
         ("=> a barge", f"=> {PARAGRAPH[:100]}", "is over 15 words"),
         ("the mill?", "the mill", 'question 1: "Who built the mill" must end with "?"'),
-        ("When was the wheel lost?", "WHO built the mill?", 'question "who built the mill?" is asked twice'),
+        ("When was the wheel lost?", "WHO built the mill?", 'question "who built the mill?" occurs twice'),
     ],
 )
 def test_broken_source_is_refused_with_place_and_rule(
@@ -174,9 +174,9 @@ def test_all_problems_are_shown_at_once(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_folder_without_articles_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert build.main(["--articles", str(tmp_path), "--output", str(tmp_path)]) == 1
-    assert "holds no .txt file" in capsys.readouterr().err
+    assert "has no .txt file" in capsys.readouterr().err
 
 
 def test_folder_without_tokenizer_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, SOURCE, "--tokenizer", str(tmp_path)) == 1
-    assert "give --tokenizer a folder that holds a tokenizer.json" in capsys.readouterr().err
+    assert "give --tokenizer a directory with a tokenizer.json" in capsys.readouterr().err

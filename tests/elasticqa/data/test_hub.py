@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import transformers
 
 from elasticqa.data.hub import Hub, ModelNotFoundError, is_path, load_tokenizer, model_digest, resolve_model
 from elasticqa.errors import ConfigError
@@ -140,6 +141,15 @@ def test_damaged_tokenizer_is_refused_in_one_line(folder: Path, content: str) ->
         load_tokenizer(str(folder), OFFLINE)
     assert "\n" not in str(refused.value)
     assert "tokenizer.json" in str(refused.value)
+
+
+def test_slow_tokenizer_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class SlowTokenizer:
+        is_fast = False
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda _: SlowTokenizer())
+    with pytest.raises(ConfigError, match="has no fast tokenizer but SlowTokenizer"):
+        load_tokenizer(str(folder), OFFLINE)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from elasticqa.data.squad.cache import CachedFeatures, FeatureRequest, load_or_build
 from elasticqa.data.squad.features import Features, Windowing, build_features
 from elasticqa.data.squad.read import read_squad
-from elasticqa.errors import ConfigError, DataError
+from elasticqa.errors import DataError
 from tests.support.squad_samples import bert_tokenizer, document, mpnet_tokenizer, write
 
 COLUMNS = [field.name for field in fields(Features)]
@@ -171,12 +171,3 @@ def test_absent_file_is_refused(tokenizer: PreTrainedTokenizerBase, tmp_path: Pa
     request = FeatureRequest(tmp_path / "absent.json", for_training=True, windowing=Windowing())
     with pytest.raises(DataError, match="No such file"):
         load_or_build(request, tokenizer, tmp_path / "cache")
-
-
-def test_slow_tokenizer_is_refused(request_: FeatureRequest, tmp_path: Path) -> None:
-    class SlowTokenizer:
-        is_fast = False
-        model_input_names = ("input_ids",)
-
-    with pytest.raises(ConfigError, match="not a fast tokenizer"):
-        load_or_build(request_, SlowTokenizer(), tmp_path / "cache")  # type: ignore[arg-type]

@@ -173,12 +173,6 @@ def test_question_that_leaves_too_few_tokens_is_refused_with_the_length_that_is_
         build_features(samples(), TOKENIZERS["bert"], Windowing(least, 8))
 
 
-@pytest.mark.parametrize(("max_length", "doc_stride"), [(16, 16), (16, 20), (16, -1)])
-def test_doc_stride_that_stops_windows_from_moving_is_refused(max_length: int, doc_stride: int) -> None:
-    with pytest.raises(ConfigError, match=f"doc_stride={doc_stride}"):
-        Windowing(max_length, doc_stride)
-
-
 def test_tokenizer_that_puts_the_context_first_is_refused() -> None:
     tokenizer: Tokenizer = bert_tokenizer().backend_tokenizer
     tokenizer.post_processor = processors.TemplateProcessing(

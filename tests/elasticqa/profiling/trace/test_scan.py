@@ -112,9 +112,7 @@ def test_scan_names_the_damage(tmp_path: Path, content: str, rule: str) -> None:
     assert rule in _error(_written(tmp_path, content)).rule
 
 
-def test_scan_names_the_position_of_damage_in_a_later_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scan_names_the_position_of_damage_in_a_later_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_stream, "_CHUNK_BYTES", 10)
     content = '{"traceEvents": [{"name": "aaaaaaaaaaaaaaaa"}, {"name": "b"} oops]}'
     assert _error(_written(tmp_path, content)).position == content.index("oops")
