@@ -31,7 +31,7 @@ def random_features(lengths: tuple[int, ...] = LENGTHS, vocab_size: int = 90) ->
 
 
 def tiny(model_type: str, attention: str) -> QuestionAnswerer:
-    """Return a two-layer model of the type; equal weights whatever the attention."""
+    """Return a two-layer model of the type; equal weights for every attention."""
     config = AutoConfig.for_model(
         model_type,
         vocab_size=100,

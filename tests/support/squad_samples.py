@@ -1,4 +1,4 @@
-"""Small SQuAD documents and tokenizers of every family, made on the spot."""
+"""Small SQuAD documents and tokenizers of every family."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ _TEXTS = [CONTEXT, *(text for _, text, _ in QUESTIONS), "café naïve Ünsal 東
 
 
 def bert_tokenizer() -> PreTrainedTokenizerBase:
-    """Return `[CLS] q [SEP] c [SEP]` with token types, which truncates and pads unless told not to."""
+    """Return `[CLS] q [SEP] c [SEP]` with token types; truncates and pads by default."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -42,7 +42,7 @@ def kernel(name: str, ts: float, dur: float, device: int = 0, stream: int = 7) -
 
 
 def write_trace(path: Path, events: list[Event], **entries: Any) -> Path:
-    """Write a trace, compressed where the name says so."""
+    """Write a trace, compressed if the name ends with .gz."""
     content = json.dumps({"schemaVersion": 1, **entries, "traceEvents": events}).encode()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
