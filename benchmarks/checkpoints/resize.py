@@ -49,7 +49,7 @@ class SaveTimes:
         """Do nothing: there is no journal."""
 
     def write(self, _kind: str, fields: dict[str, Any]) -> None:
-        """Keep the figures of a `checkpoint` line."""
+        """Keep time and size of a `checkpoint` line."""
         self.times = {"save_s": fields["save_time_s"], "bytes": fields["bytes"]}
 
 

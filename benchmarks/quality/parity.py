@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.support.setup import facts, model_directory, model_name, write
+from benchmarks.support.setup import facts, model_directory, model_name, parser, write
 
 RUNS = "runs.tar"
 """Ending of the archive next to the results, for `elasticqa import`: bundles, and a Trainer folder per seed."""
@@ -39,11 +39,7 @@ class Training:
 
 def main() -> None:
     """Train every seed with both trainers and write the results."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--dataset", type=Path, required=True, help="directory with train and dev files")
-    options.add_argument("--tokenizer", type=Path, required=True, help="directory of an uncased BERT's tokenizer")
-    options.add_argument("--cache", type=Path, required=True, help="directory for runs and features")
-    options.add_argument("--results", type=Path, required=True, help="file to write, JSON")
+    options = parser(__doc__ or "", is_whole_dataset=True)
     options.add_argument("--model", required=True, help="directory with weights, or tiny")
     options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options.add_argument("--cards", nargs=2, default=["0", "1"], help="GPU of elasticqa's runs, and of the Trainer's")

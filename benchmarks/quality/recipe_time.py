@@ -10,22 +10,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.support.setup import facts, model_directory, model_name, write
+from benchmarks.support.setup import facts, model_directory, model_name, parser, write
 
 
 def main() -> None:
     """Run cold, then warm."""
-    options = ArgumentParser(description=__doc__)
-    options.add_argument("--dataset", type=Path, required=True, help="directory with train and dev files")
-    options.add_argument("--tokenizer", type=Path, required=True, help="directory of an uncased BERT's tokenizer")
-    options.add_argument("--cache", type=Path, required=True, help="directory for a model with random weights")
-    options.add_argument("--results", type=Path, required=True, help="file to write, JSON")
+    options = parser(__doc__ or "", is_whole_dataset=True)
     options.add_argument("--model", default="bert-base", help="tiny, bert-base, bert-large or a directory")
     options.add_argument("--times", nargs="+", default=["cold", "warm"], help="one run each")
     given, more = options.parse_known_args()

@@ -53,12 +53,15 @@ class Data:
         return squad_features(self.squad, self.tokenizer, self.cache)
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of every script."""
+def parser(description: str, *, is_whole_dataset: bool = False) -> argparse.ArgumentParser:
+    """Return a parser with the options of every script: `--squad`, or `--dataset` for a whole dataset."""
     result = argparse.ArgumentParser(description=description)
-    result.add_argument("--squad", type=Path, required=True, help="train-v1.1.json or .json.gz")
+    if is_whole_dataset:
+        result.add_argument("--dataset", type=Path, required=True, help="directory with train and dev files")
+    else:
+        result.add_argument("--squad", type=Path, required=True, help="train-v1.1.json or .json.gz")
     result.add_argument("--tokenizer", type=Path, required=True, help="directory of an uncased BERT's tokenizer")
-    result.add_argument("--cache", type=Path, required=True, help="directory for features and compiled code")
+    result.add_argument("--cache", type=Path, required=True, help="directory for features, models and compiled code")
     result.add_argument("--results", type=Path, required=True, help="file to write, JSON")
     return result
 

@@ -6,10 +6,9 @@ Weak scaling: same features per GPU. Strong scaling: same global batch.
 from typing import Any
 
 from benchmarks.support.setup import Data, parser, write
+from benchmarks.tables.training import SINGLE
 from benchmarks.training.interleaved import Case, Pace, measure, summary
 
-SINGLE = {"elasticqa": "elasticqa", "hf": "hf_bf16", "lightning": "lightning_bf16"}
-"""First word of a variant -> variant on one GPU."""
 DEFAULT = ("elasticqa_ddp", "elasticqa_fsdp", "hf_ddp", "lightning_ddp", "lightning_fsdp")
 
 

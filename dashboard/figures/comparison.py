@@ -1,8 +1,6 @@
 """Figures that compare groups of repeats: every run is a dot, the median of a group a bar."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -12,6 +10,8 @@ from db.queries import Group, distinguishing_settings, statistics
 
 _STRATEGY_COLORS = {"none": color_of(0), "ddp": color_of(2), "fsdp": color_of(1)}
 _OTHER_COLOR = color_of(3)
+_MEDIAN = "line-ns"
+"""Symbol of the medians."""
 
 
 def wall_clock_figure(groups: Sequence[Group]) -> go.Figure:
@@ -48,52 +48,32 @@ def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, nam
 
 
 def _traces(groups: Sequence[Group], measure: str, scale: float) -> list[go.Scatter]:
-    """Return one trace per marker style, not per group: creating a trace takes Plotly half a millisecond."""
-    dots: dict[tuple[str, str], _Points] = {}
-    medians: dict[str, _Points] = {}
-    order: list[_Points] = []
+    """Return one trace per colour and symbol, not per group: creating a trace takes Plotly half a millisecond."""
+    points: dict[tuple[str, str], list[tuple[float, int, str]]] = {}
     for row, group in enumerate(groups):
         color = _STRATEGY_COLORS.get(group.setting.parallel or "", _OTHER_COLOR)
-        symbol = "circle-open" if group.setting.provenance == "reported" else "circle"
-        if (color, symbol) not in dots:
-            size = {"size": 10, "symbol": symbol, "opacity": 0.75, "line": {"width": 2, "color": color}}
-            dots[color, symbol] = _Points({"color": color, **size}, "%{x:.4~g}<extra>%{text}</extra>")
-            order.append(dots[color, symbol])
         repeats = [repeat for repeat in group.repeats if getattr(repeat, measure) is not None]
         values = [getattr(repeat, measure) * scale for repeat in repeats]
-        for value, repeat in zip(values, repeats, strict=True):
-            dots[color, symbol].add(value, row, plain(repeat.name or repeat.run_id))
-        if len(values) < 2:
-            continue
-        if color not in medians:
-            size = {"size": 22, "symbol": "line-ns", "line": {"width": 3, "color": color}}
-            medians[color] = _Points({"color": color, **size}, "median %{x:.4~g}<extra></extra>")
-            order.append(medians[color])
-        medians[color].add(statistics.median(values), row)
-    return [points.trace() for points in order]
+        dots = points.setdefault((color, "circle-open" if group.setting.provenance == "reported" else "circle"), [])
+        dots += [
+            (value, row, plain(repeat.name or repeat.run_id)) for value, repeat in zip(values, repeats, strict=True)
+        ]
+        if len(values) > 1:
+            points.setdefault((color, _MEDIAN), []).append((statistics.median(values), row, ""))
+    return [_scatter(color, symbol, found) for (color, symbol), found in points.items()]
 
 
-@dataclass
-class _Points:
-    """Points of one marker style."""
-
-    marker: dict[str, Any]
-    hover: str
-    x: list[float] = field(default_factory=list)
-    y: list[int] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
-
-    def add(self, x: float, y: int, text: str = "") -> None:
-        """Add a point with its hover text."""
-        self.x.append(x)
-        self.y.append(y)
-        self.text.append(text)
-
-    def trace(self) -> go.Scatter:
-        """Return the points as one trace."""
-        return go.Scatter(
-            x=self.x, y=self.y, text=self.text, mode="markers", marker=self.marker, hovertemplate=self.hover
-        )
+def _scatter(color: str, symbol: str, points: list[tuple[float, int, str]]) -> go.Scatter:
+    is_median = symbol == _MEDIAN
+    size = {"size": 22, "opacity": 1.0} if is_median else {"size": 10, "opacity": 0.75}
+    return go.Scatter(
+        x=[x for x, _, _ in points],
+        y=[y for _, y, _ in points],
+        text=[text for _, _, text in points],
+        mode="markers",
+        marker={"color": color, "symbol": symbol, "line": {"width": 3 if is_median else 2, "color": color}, **size},
+        hovertemplate="median %{x:.4~g}<extra></extra>" if is_median else "%{x:.4~g}<extra>%{text}</extra>",
+    )
 
 
 def _name(group: Group) -> str:

@@ -1,6 +1,7 @@
 """Responses of the routes: a page from a template, a figure as JSON, an error as a page or as JSON."""
 
 from collections.abc import Mapping
+from inspect import getmembers, isfunction
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def load_templates() -> Jinja2Templates:
-    """Return the templates with the filters that they may use; they escape all values."""
+    """Return the templates, which escape all values; every function of `text/formats.py` is a filter."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -26,25 +27,7 @@ def load_templates() -> Jinja2Templates:
         lstrip_blocks=True,
     )
     environment.globals.update(asset_url=asset_url, map_style_ids=map_style_ids, labels=labels, unknown=formats.UNKNOWN)
-    environment.filters.update(
-        ago=formats.ago,
-        breakable=formats.breakable,
-        count=formats.count,
-        duration=formats.duration,
-        fact=formats.fact,
-        fixed=formats.fixed,
-        machine_moment=formats.machine_moment,
-        moment=formats.moment,
-        p_value=formats.p_value,
-        rate=formats.rate,
-        setting=formats.setting,
-        shell_word=formats.shell_word,
-        short=formats.short,
-        short_device=formats.short_device,
-        short_id=formats.short_id,
-        size=formats.size,
-        value=formats.value,
-    )
+    environment.filters.update(getmembers(formats, isfunction))
     return Jinja2Templates(env=environment)
 
 

@@ -1,16 +1,15 @@
 """The facts of the pages as JSON, below /api; described at /api/openapi.json."""
 
-from dataclasses import fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.routes.dependencies import GroupCacheDep, NowDep, SessionDep
 from dashboard.routes.profile import TraceQuery
 from dashboard.routes.profiler import ProfilerQuery, profiled_runs
 from dashboard.routes.runs import RunsQuery
-from dashboard.routes.throughput import ThroughputRow, throughput_row
+from dashboard.routes.throughput import throughput_row
 from db import queries
 from db.queries import statistics
 
@@ -49,6 +48,8 @@ class StepsAnswer(BaseModel):
 class GroupAnswer(BaseModel):
     """Repeats of one configuration."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     key: str
     setting: queries.Setting
     software: tuple[dict[str, Any], ...]
@@ -69,6 +70,8 @@ class SpeedupAnswer(BaseModel):
 
 class ThroughputAnswer(BaseModel):
     """A group and its throughput."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     group: GroupAnswer
     samples_per_s: float = Field(description="median over the repeats, all ranks, without warm-up")
@@ -153,7 +156,7 @@ def throughput(
     """Return the newest groups of finished runs with their throughput, utilization and step times."""
     groups = group_cache.get(session, queries.throughput_groups, recipe, provenance)[:limit]
     speeds = queries.step_speeds_of(session, [group.repeats[0].run_id for group in groups])
-    return [_throughput(throughput_row(group, speeds[group.repeats[0].run_id])) for group in groups]
+    return [ThroughputAnswer.model_validate(throughput_row(group, speeds[group.repeats[0].run_id])) for group in groups]
 
 
 @router.get("/runs/{run_id}/profile")
@@ -169,28 +172,13 @@ def profiler(session: SessionDep, query: Annotated[ProfilerQuery, Query()]) -> q
     return profiled_runs(session, query)
 
 
-def _throughput(row: ThroughputRow) -> ThroughputAnswer:
-    values = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "group"}
-    return ThroughputAnswer(group=_group(row.group), **values)
-
-
 def _speedup(comparison: queries.Comparison) -> SpeedupAnswer:
     reference = comparison.reference
     return SpeedupAnswer(
-        group=_group(comparison.group),
+        group=GroupAnswer.model_validate(comparison.group),
         wall_clock_s=statistics.median(comparison.group.values_of("wall_clock_s")),
         reference=None if reference is None else reference.key,
         reference_wall_clock_s=None if reference is None else statistics.median(reference.values_of("wall_clock_s")),
         ratio=comparison.ratio,
         differences=comparison.differences,
-    )
-
-
-def _group(group: queries.Group) -> GroupAnswer:
-    return GroupAnswer(
-        key=group.key,
-        setting=group.setting,
-        software=group.software,
-        repeats=group.repeats,
-        num_interrupted=group.num_interrupted,
     )

@@ -79,7 +79,7 @@ def predictions(
     if path is not None:
         offset = (query.page - 1) * PAGE_SIZE
         answers = queries.read_predictions(
-            path, verdict=query.answer_filter, text=query.text.strip(), limit=PAGE_SIZE, offset=offset
+            path, answer_filter=query.answer_filter, text=query.text.strip(), limit=PAGE_SIZE, offset=offset
         )
         context |= {"answers": answers, "num_pages": max(1, -(-answers.num_matching // PAGE_SIZE))}
     return render(request, "predictions.html", context)

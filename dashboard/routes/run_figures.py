@@ -1,7 +1,7 @@
 """The figures of the page of a run, below /figures/runs/{run_id}.
 
-To add one: a function here that queries the rows and passes them to a function of `figures/`, its name in `FIGURES`,
-and a `ui.chart` in the template.
+To add one: an entry in `FIGURES` that queries the rows and passes them to a function of `figures/`, and a `ui.chart` in
+the template.
 """
 
 from collections.abc import Callable
@@ -23,43 +23,21 @@ MAX_MARKS = 300
 router = APIRouter(prefix="/figures", include_in_schema=False)
 
 
+def _losses(session: Session, found: queries.RunDetail) -> list[queries.LossPoint]:
+    return queries.loss_series(session, found.run_id, MAX_POINTS)
+
+
+def _rates(session: Session, found: queries.RunDetail) -> list[queries.ThroughputPoint]:
+    return queries.throughput_series(session, found.run_id, MAX_POINTS)
+
+
 def _loss(session: Session, found: queries.RunDetail) -> go.Figure:
-    points = queries.loss_series(session, found.run_id, MAX_POINTS)
-    return run.loss_figure(points, queries.redone_loss_series(session, found.run_id, MAX_POINTS))
-
-
-def _optimizer(session: Session, found: queries.RunDetail) -> go.Figure:
-    return run.optimizer_figure(queries.loss_series(session, found.run_id, MAX_POINTS))
-
-
-def _throughput(session: Session, found: queries.RunDetail) -> go.Figure:
-    points = queries.throughput_series(session, found.run_id, MAX_POINTS)
-    return run.throughput_figure(points, found.samples_per_s)
-
-
-def _step_time(session: Session, found: queries.RunDetail) -> go.Figure:
-    return run.step_time_figure(queries.throughput_series(session, found.run_id, MAX_POINTS))
-
-
-def _tokens(session: Session, found: queries.RunDetail) -> go.Figure:
-    return run.tokens_figure(queries.throughput_series(session, found.run_id, MAX_POINTS))
-
-
-def _evaluation(session: Session, found: queries.RunDetail) -> go.Figure:
-    return run.evaluation_figure(queries.evaluations_of(session, found.run_id))
+    return run.loss_figure(_losses(session, found), queries.redone_loss_series(session, found.run_id, MAX_POINTS))
 
 
 def _time(session: Session, found: queries.RunDetail) -> go.Figure:
     attempts = queries.attempts_of(session, found.run_id, now=0.0)
     return machine.time_figure(queries.time_shares(session, found.run_id, attempts))
-
-
-def _utilization(session: Session, found: queries.RunDetail) -> go.Figure:
-    return machine.utilization_figure(queries.system_samples_of(session, found.run_id))
-
-
-def _memory(session: Session, found: queries.RunDetail) -> go.Figure:
-    return machine.memory_figure(queries.system_samples_of(session, found.run_id))
 
 
 def _timeline(session: Session, found: queries.RunDetail) -> go.Figure:
@@ -76,14 +54,14 @@ def _timeline(session: Session, found: queries.RunDetail) -> go.Figure:
 FIGURES: dict[str, Callable[[Session, queries.RunDetail], go.Figure]] = {
     "timeline": _timeline,
     "loss": _loss,
-    "optimizer": _optimizer,
-    "throughput": _throughput,
-    "step_time": _step_time,
-    "tokens": _tokens,
-    "evaluation": _evaluation,
+    "optimizer": lambda session, found: run.optimizer_figure(_losses(session, found)),
+    "throughput": lambda session, found: run.throughput_figure(_rates(session, found), found.samples_per_s),
+    "step_time": lambda session, found: run.step_time_figure(_rates(session, found)),
+    "tokens": lambda session, found: run.tokens_figure(_rates(session, found)),
+    "evaluation": lambda session, found: run.evaluation_figure(queries.evaluations_of(session, found.run_id)),
     "time": _time,
-    "utilization": _utilization,
-    "memory": _memory,
+    "utilization": lambda session, found: machine.utilization_figure(queries.system_samples_of(session, found.run_id)),
+    "memory": lambda session, found: machine.memory_figure(queries.system_samples_of(session, found.run_id)),
 }
 
 

@@ -46,13 +46,13 @@ class PredictionPage:
 
 
 def read_predictions(
-    path: Path, *, verdict: AnswerFilter = "all", text: str = "", limit: int = 10, offset: int = 0
+    path: Path, *, answer_filter: AnswerFilter = "all", text: str = "", limit: int = 10, offset: int = 0
 ) -> PredictionPage:
     """Return one page of the questions that match; memory holds that page and one line.
 
     Args:
         path: a predictions file.
-        verdict: `right` asks for exact matches, `wrong` for the others.
+        answer_filter: `right` asks for exact matches, `wrong` for the others.
         text: part of the question, the prediction, a gold answer or the id, in any case.
         limit: rows of a page.
         offset: matching rows before the page.
@@ -68,7 +68,7 @@ def read_predictions(
                 continue
             num_all += 1
             num_right += row.is_right
-            if _matches(row, verdict, wanted):
+            if _matches(row, answer_filter, wanted):
                 if offset <= num_matching < offset + limit:
                     rows.append(row)
                 num_matching += 1
@@ -140,8 +140,8 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON; write null")
 
 
-def _matches(row: PredictionRow, verdict: AnswerFilter, wanted: str) -> bool:
-    if verdict != "all" and row.is_right != (verdict == "right"):
+def _matches(row: PredictionRow, answer_filter: AnswerFilter, wanted: str) -> bool:
+    if answer_filter != "all" and row.is_right != (answer_filter == "right"):
         return False
     if not wanted:
         return True

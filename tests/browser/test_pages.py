@@ -6,19 +6,9 @@ import pytest
 
 from tests.support.browser_visits import Server, Visit, check, draw_all_charts, screenshot
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
+from tests.support.dashboard_homes import KILLED, pages_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
-KILLED = ulid(100)
-PAGES = (
-    "/runs",
-    f"/runs/{KILLED}",
-    "/speedup",
-    "/throughput",
-    "/profiler",
-    f"/runs/{KILLED}/profile",
-    f"/runs/{KILLED}/predictions",
-)
 
 
 def test_visitor_without_login_sees_how_to_log_in(visit: Visit, server: Server) -> None:
@@ -114,7 +104,7 @@ def test_charts_use_the_colour_scheme_of_the_system(guest: Visit, server: Server
 @pytest.mark.parametrize("width", [400, 1600])
 def test_pages_fit_the_window(guest: Visit, server: Server, width: int) -> None:
     guest.page.set_viewport_size({"width": width, "height": 900})
-    for path in PAGES:
+    for path in pages_of(KILLED):
         guest.open(server.address + path)
         assert guest.page.evaluate("document.documentElement.scrollWidth") == width
     check(guest, server)

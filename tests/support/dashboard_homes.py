@@ -16,6 +16,12 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\u2028\"'&"
 MOST_BYTES = 100_000
 
 
+def pages_of(run_id: str) -> tuple[str, ...]:
+    """Return the addresses of the overview pages and of all pages of a run."""
+    run = f"/runs/{run_id}"
+    return ("/runs", "/speedup", "/throughput", "/profiler", run, f"{run}/profile", f"{run}/predictions")
+
+
 def client_on(home: Path, *runs: RunSpec) -> TestClient:
     """Return a client of a dashboard on a home directory, after writing these runs and ingesting all."""
     for spec in runs:

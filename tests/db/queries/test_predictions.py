@@ -34,8 +34,8 @@ def test_page_holds_its_rows_and_counts_all(file: Path) -> None:
 
 
 def test_verdicts_part_right_from_wrong(file: Path) -> None:
-    wrong = read_predictions(file, verdict="wrong", limit=100)
-    right = read_predictions(file, verdict="right", limit=100)
+    wrong = read_predictions(file, answer_filter="wrong", limit=100)
+    right = read_predictions(file, answer_filter="right", limit=100)
     assert (len(wrong.rows), wrong.num_matching, wrong.num_right) == (18, 18, 9)
     assert {row.is_right for row in right.rows} == {True}
     assert {row.f1 for row in wrong.rows} == {0.55, 0.0}
