@@ -1,4 +1,4 @@
-"""Exits 0 when the dashboard of this container answers and reaches its database."""
+"""Exit with 0 if the dashboard of this container answers and reaches its database."""
 
 import http.client
 import os
@@ -6,8 +6,8 @@ import sys
 
 
 def main() -> int:
-    """Ask for /healthz."""
-    # Not urllib: a proxy of the environment must not come between.
+    """Request /healthz; return the exit status."""
+    # Not urllib, which would use a proxy from the environment.
     connection = http.client.HTTPConnection("127.0.0.1", int(os.environ["UVICORN_PORT"]), timeout=4)
     try:
         connection.request("GET", "/healthz")

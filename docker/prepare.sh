@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes what docker-compose.yml reads: .env (whose record it is, and where) and the database's password.
-# Files that exist are left as they are.
+# Writes the files that docker-compose.yml reads: .env (owner and path of the home) and the database's password.
+# Existing files are not changed.
 set -euo pipefail
 
 uid=${ELASTICQA_UID:-$(id -u)}

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the images that docker-compose.yml builds on from Debian's packages, under the names it uses, for machines
-# that reach a Debian mirror and no image registry. They stand in for the official ones in tests and are not those.
+# Builds the base images of docker-compose.yml from Debian packages, under the names of the official images, for tests on
+# machines that reach a Debian mirror but no image registry.
 #   usage, as root: bash scripts/compose-base-images.sh [PLUGINS]
-# PLUGINS: a directory that gets Debian's compose plugin as well, where the host's own release has none.
-# DOCKER_HOST says which engine gets the images.
+# PLUGINS: directory for Debian's compose plugin, if the host's release has none.
+# DOCKER_HOST: the engine that gets the images.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,7 +13,7 @@ python_image=$(sed -n 's/^FROM \(python:[^ ]*\).*/\1/p' docker/Dockerfile | head
 postgres_image=$(sed -n 's/^ *image: \(postgres:.*\)/\1/p' docker-compose.yml)
 for image in "$python_image" "$postgres_image"; do
     if [[ $image != *-"$suite" ]]; then
-        echo "image '$image': this script makes images of Debian $suite, whose names end in -$suite" >&2
+        echo "image '$image': this script builds images of Debian $suite, whose names end in -$suite" >&2
         exit 1
     fi
 done
@@ -33,14 +33,14 @@ if [[ -n $plugins ]]; then
         tar -x -C "$plugins" --strip-components=5 ./usr/libexec/docker/cli-plugins/docker-compose
     rm -r "$root"/tmp/* "$root"/var/lib/apt/lists/*
 fi
-# An image that is lost in a crash is made anew: waiting for the disk after every file would only take time.
+# No fsync per file: an image lost in a crash can be built again.
 echo force-unsafe-io > "$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
-# A network with a certificate authority of its own: pip inside has to trust it as well.
+# Certificate authorities of this network, which pip inside must trust too.
 mkdir -p "$root/usr/local/share/ca-certificates"
 find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$root/usr/local/share/ca-certificates" \;
 tar -C "$root" -c . | docker import - "debian:$suite-minbase"
 
-# The classic builder is in every engine, buildx is not.
+# Every engine has the classic builder, but not every one has buildx.
 export DOCKER_BUILDKIT=0
 docker build --network host --tag "$python_image" --file tests/compose/images/python.Dockerfile tests/compose/images
 docker build --network host --tag "$postgres_image" --file tests/compose/images/postgres.Dockerfile tests/compose/images

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a small real encoder on the demo corpus with two processes and records the run; --serve opens the dashboard.
+# Trains a small encoder on the demo corpus with two processes; --serve starts the dashboard afterwards.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,7 +14,7 @@ done
 bash scripts/install.sh train demo
 .venv/bin/torchx run -s local_cwd components/train.py:ddp --nproc_per_node 2 -- --recipe demo || {
     status=$?
-    echo "not finished (status $status): bash scripts/demo.sh goes on from the last checkpoint" >&2
+    echo "not finished (status $status): run bash scripts/demo.sh again to resume from the last checkpoint" >&2
     exit "$status"
 }
 if [[ $serve == yes ]]; then

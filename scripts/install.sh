@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv in the repository and installs the project with the extras named: bash scripts/install.sh train demo
+# Creates .venv in the repository and installs the project with the given extras: bash scripts/install.sh train demo
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,14 +13,14 @@ find_python() {
             return
         fi
     done
-    echo "elasticqa needs Python 3.11 or newer, and none is on PATH" >&2
+    echo "elasticqa needs Python 3.11 or newer on PATH" >&2
     exit 1
 }
 
 if [[ ! -x .venv/bin/python ]]; then
     python=$(find_python)
     if ! "$python" -c 'import ensurepip' 2> /dev/null; then
-        # Debian and Ubuntu keep this part of Python in a package of its own.
+        # Debian and Ubuntu have this part of Python in a separate package.
         if [[ $(id -u) == 0 ]] && command -v apt-get > /dev/null; then
             apt-get -q update > /dev/null && apt-get -q install -y python3-venv > /dev/null
         else
@@ -31,7 +31,7 @@ if [[ ! -x .venv/bin/python ]]; then
     "$python" -m venv .venv
 fi
 
-# A second start installs nothing unless the requirements changed.
+# Installs again only if the requirements have changed.
 stamp=.venv/installed-$(cat pyproject.toml - <<< "$extras" | sha256sum | cut -c1-16)
 if [[ ! -e $stamp ]]; then
     echo "installing elasticqa[$extras] into .venv" >&2

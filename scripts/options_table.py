@@ -49,11 +49,11 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write the page, or with --check compare."""
+    """Write the page, or compare it with --check; return the exit status."""
     if sys.argv[1:] == ["--check"]:
         if PAGE.read_text(encoding="utf-8") == page():
             return 0
-        print("docs/options.md is stale: run python scripts/options_table.py", file=sys.stderr)
+        print("docs/options.md is out of date: run python scripts/options_table.py", file=sys.stderr)
         return 1
     PAGE.write_text(page(), encoding="utf-8")
     return 0

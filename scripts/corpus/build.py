@@ -1,12 +1,12 @@
-"""Turn the article sources of the demo corpus into SQuAD v1.1 JSON, refusing any that breaks a rule.
+"""Build the demo corpus as SQuAD v1.1 JSON from its article sources, and check their rules.
 
 A source is ``articles/<Title>.txt``: the lines ``title: <Title>`` and ``split: train`` (or ``dev``), then
-blocks parted by blank lines. A block is a paragraph on one line and its questions, a line each:
+blocks separated by blank lines. A block is a paragraph on one line, then its questions, one per line:
 
     ? Who built it? => Ann Lee
     ? When was it opened? => 1890 @2
 
-``@2`` names the second occurrence of the answer text in the paragraph; without it the first is meant.
+``@2`` selects the second occurrence of the answer text in the paragraph; the default is the first.
 """
 
 import argparse
@@ -40,25 +40,25 @@ TokenCounter = Callable[[str], int]
 
 
 class CorpusError(ValueError):
-    """What cannot be used of the sources, the tokenizer or the built files; one problem a line."""
+    """Sources, tokenizer or built files cannot be used; the message has one problem per line."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its answer text and which occurrence of that text is meant, counted from 1."""
+    """A question, its answer text, and the number of the occurrence of that text, counted from 1."""
 
     text: str
     answer: str
     occurrence: int
 
     def starts(self, context: str) -> list[int]:
-        """Return the offset of each occurrence of the answer, overlapping ones too, in code points."""
+        """Return the offset of each occurrence of the answer in code points, including overlapping ones."""
         return [match.start() for match in re.finditer(f"(?={re.escape(self.answer)})", context)]
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph and the questions on it."""
+    """A paragraph and its questions."""
 
     text: str
     questions: tuple[Question, ...]
@@ -74,10 +74,10 @@ class Article:
 
 
 def parse(path: Path) -> Article:
-    """Return the article in ``path``, its rules not yet checked.
+    """Return the article in ``path``, before its rules are checked.
 
     Raises:
-        CorpusError: a line that is not of the format.
+        CorpusError: a line does not have the format.
     """
     title, split, *rest = [*path.read_text(encoding="utf-8").splitlines(), "", ""]
     if not (title.startswith("title: ") and split.startswith("split: ") and rest[0] == ""):
@@ -101,7 +101,7 @@ def _parse_block(where: str, block: str) -> Paragraph:
 
 
 def article_problems(name: str, article: Article, count_tokens: TokenCounter) -> Iterator[str]:
-    """Yield each breach of a rule in ``article``, read from the file ``name``."""
+    """Yield each violation of a rule in ``article``, which comes from the file ``name``."""
     if name != f"{article.title}.txt":
         yield f'{name}: title "{article.title}" belongs in a file of that name; rename one of them'
     if article.split not in SPLITS:
@@ -117,12 +117,12 @@ def article_problems(name: str, article: Article, count_tokens: TokenCounter) ->
             yield from _question_problems(f"{where}, question {index}", question, paragraph.text)
     asked = Counter(q.text.casefold() for paragraph in article.paragraphs for q in paragraph.questions)
     for text in (text for text, times in asked.items() if times > 1):
-        yield f'{name}: question "{text}" is asked twice (capitals do not count); reword all but one'
+        yield f'{name}: question "{text}" occurs twice (ignoring case); reword all but one'
 
 
 def _text_problems(where: str, text: str) -> Iterator[str]:
     if text != " ".join(text.split()):
-        yield f"{where}: words must be parted by one space, with none at the ends: {text!r}"
+        yield f"{where}: separate words by one space, with none at the ends: {text!r}"
     if text != unicodedata.normalize("NFC", text):
         yield f"{where}: accents must be in composed form (NFC)"
     if found := CURLY_QUOTES.search(text):
@@ -151,7 +151,7 @@ def _is_whole_words(answer: str, start: int, context: str) -> bool:
 
 
 def squad(articles: Sequence[Article], split: str) -> str:
-    """Return the articles of ``split`` as the text of a SQuAD v1.1 file: equal sources give equal bytes."""
+    """Return the articles of ``split`` as the text of a SQuAD v1.1 file; equal sources give equal bytes."""
     data = []
     for article in sorted(articles, key=lambda article: article.title):
         paragraphs = [
@@ -164,7 +164,7 @@ def squad(articles: Sequence[Article], split: str) -> str:
 
 
 def _entry(article: Article, number: int, question: Question) -> dict[str, object]:
-    # An id has to be unique and stable, no more; SQuAD's own have 24 hexadecimal digits too.
+    # Unique and stable, with 24 hexadecimal digits as in SQuAD.
     key = f"{article.title}\n{number}\n{question.text}".encode()
     start = question.starts(article.paragraphs[number - 1].text)[question.occurrence - 1]
     return {
@@ -175,10 +175,10 @@ def _entry(article: Article, number: int, question: Question) -> dict[str, objec
 
 
 def token_counter(folder: Path | None) -> TokenCounter:
-    """Return a function that counts the tokens of a text, special ones left out.
+    """Return a function that counts the tokens of a text without special tokens.
 
     Args:
-        folder: holds ``tokenizer.json``; ``None`` means that of the installed ``TOKENIZER_PACKAGE``.
+        folder: directory with ``tokenizer.json``; ``None`` for the installed ``TOKENIZER_PACKAGE``.
     """
     if folder is None:
         spec = importlib.util.find_spec(TOKENIZER_PACKAGE)
@@ -186,7 +186,7 @@ def token_counter(folder: Path | None) -> TokenCounter:
             raise CorpusError(f"{TOKENIZER_PACKAGE} is not installed; install it or give --tokenizer")
         folder = Path(spec.origin).parent / "model"
     if not (file := folder / "tokenizer.json").is_file():
-        raise CorpusError(f"{file} does not exist; give --tokenizer a folder that holds a tokenizer.json")
+        raise CorpusError(f"{file} does not exist; give --tokenizer a directory with a tokenizer.json")
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -197,7 +197,7 @@ def read_articles(folder: Path, count_tokens: TokenCounter) -> list[Article]:
     """Return every article of ``folder``.
 
     Raises:
-        CorpusError: with the problems of all files, so that one run shows them.
+        CorpusError: with the problems of all files.
     """
     articles: list[Article] = []
     problems: list[str] = []
@@ -208,25 +208,25 @@ def read_articles(folder: Path, count_tokens: TokenCounter) -> list[Article]:
         except CorpusError as error:
             problems.append(str(error))
     if problems or not articles:
-        raise CorpusError("\n".join(problems) or f"{folder} holds no .txt file; give --articles the sources")
+        raise CorpusError("\n".join(problems) or f"{folder} has no .txt file; give --articles the sources")
     return articles
 
 
 def summary(articles: Sequence[Article], split: str, count_tokens: TokenCounter) -> str:
-    """Return the size of ``split``, in a line."""
+    """Return the size of ``split`` as one line."""
     chosen = [article for article in articles if article.split == split]
     paragraphs = [paragraph for article in chosen for paragraph in article.paragraphs]
     questions, tokens = sum(len(p.questions) for p in paragraphs), [count_tokens(p.text) for p in paragraphs]
     counts = f"{len(chosen)} articles, {len(paragraphs)} paragraphs, {questions} questions"
-    return f"{split}: {counts}, at most {max(tokens, default=0)} tokens a paragraph"
+    return f"{split}: {counts}, at most {max(tokens, default=0)} tokens per paragraph"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build or check the corpus; return the exit status."""
     parser = argparse.ArgumentParser(description="Build train.json and dev.json of the demo corpus.")
-    parser.add_argument("--articles", type=Path, default=HERE / "articles", help="folder of the sources")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the built files")
-    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer.json, not the package's")
+    parser.add_argument("--articles", type=Path, default=HERE / "articles", help="directory of the sources")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="directory of the built files")
+    parser.add_argument("--tokenizer", type=Path, help="directory with a tokenizer.json (default: the package's)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     arguments = parser.parse_args(argv)
     try:
@@ -237,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not arguments.check:
                 file.write_text(text, encoding="utf-8")
             elif not file.is_file() or file.read_text(encoding="utf-8") != text:
-                raise CorpusError(f"{file} is not what the sources give; build it again without --check")
+                raise CorpusError(f"{file} does not match the sources; build it again without --check")
             print(summary(articles, split, count_tokens))
     except CorpusError as error:
         print(error, file=sys.stderr)
