@@ -11,7 +11,8 @@ from elasticqa.run.journal_reader import is_finished
 from tests.chaos.faults import Faults, NoWorkerError
 from tests.chaos.job import ChaosJob, kill
 from tests.chaos.processes import Starter
-from tests.chaos.schedule import CHECKPOINT_EVERY, ENDS_ATTEMPT, EVALUATE_EVERY, Event, Schedule
+from tests.chaos.schedule import CHECKPOINT_EVERY, EVALUATE_EVERY, HARMLESS, Event, Schedule
+from tests.support import training
 from tests.support.processes import until
 
 LIMIT_S = 240.0
@@ -44,13 +45,11 @@ class Outcome:
 
 def flags(model: Path, data: Path, schedule: Schedule) -> list[str]:
     """Return the trainer's flags: ranks get shares of different sizes, and the last batch of an epoch is smaller."""
-    return [
-        "--recipe=demo", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
-        "--global-batch-size=7", "--micro-batch-size=3", "--learning-rate=1e-3", "--log-every-s=0",
-        "--no-eval-before", "--epochs=12", f"--checkpoint-every-steps={CHECKPOINT_EVERY}",
+    return training.flags(
+        model, data, "--epochs=12", f"--checkpoint-every-steps={CHECKPOINT_EVERY}",
         f"--eval-every-steps={EVALUATE_EVERY}", f"--parallel={schedule.parallel}",
         *(["--dropout=0"] if schedule.is_elastic else []),
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 class Driver:
@@ -126,7 +125,7 @@ class Driver:
         before, began = self.job.attempt, time.monotonic()
         self._faults.inflict(event)
         self._wanted_nodes = max(1, self._wanted_nodes + {"join": 1, "leave": -1}.get(event.kind, 0))
-        if event.kind in ENDS_ATTEMPT:
+        if event.kind not in HARMLESS:
             # If two faults hit at once, the recovery from the first one is measured.
             kind, began = (self._recovering[0], self._recovering[2]) if self._recovering else (event.kind, began)
             self._recovering = kind, before, began

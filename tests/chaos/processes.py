@@ -50,23 +50,19 @@ class ForkedStarter:
         return json.loads(self._channel.recv(1 << 16))
 
     def start(self, command: Command) -> int:
-        """Return the process id of a command that runs now."""
         pid = self._ask(asdict(command))
         assert isinstance(pid, int)
         return pid
 
     def status(self, pid: int) -> int | None:
-        """Return the exit status of a process, negative after a signal, or None while it runs."""
         status = self._ask(pid)
         assert status is None or isinstance(status, int)
         return status
 
     def workers(self, agent: int) -> list[psutil.Process]:
-        """Return the training processes of an agent."""
         return _children(agent, lambda process: process.name() == WORKER_NAME)
 
     def close(self) -> None:
-        """Kill what still runs."""
         self._channel.close()
         self._server.wait(timeout=60)
 
@@ -78,7 +74,6 @@ class ExecutedStarter:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, command: Command) -> int:
-        """Return the process id of a command that runs now."""
         with Path(command.stdout or os.devnull).open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", command.module, *command.arguments],
@@ -92,15 +87,12 @@ class ExecutedStarter:
         return process.pid
 
     def status(self, pid: int) -> int | None:
-        """Return the exit status of a process, negative after a signal, or None while it runs."""
         return self._processes[pid].poll()
 
     def workers(self, agent: int) -> list[psutil.Process]:
-        """Return the training processes of an agent."""
         return _children(agent, lambda process: "elasticqa.training.main" in process.cmdline())
 
     def close(self) -> None:
-        """Kill what still runs."""
         for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 for child in psutil.Process(process.pid).children(recursive=True):

@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Kind = Literal[
     "kill_worker",
@@ -23,22 +23,8 @@ Kind = Literal[
     "kill_ingest",
 ]
 
-ENDS_ATTEMPT = frozenset(
-    {
-        "kill_worker",
-        "kill_agent",
-        "kill_node",
-        "terminate_worker",
-        "terminate_agent",
-        "stop_worker",
-        "join",
-        "leave",
-        "tear_checkpoint",
-        "flip_checkpoint",
-        "fill_disk",
-    }
-)
-"""Faults after which another attempt continues the run; the others must not affect the training."""
+HARMLESS = frozenset({"pause_worker", "lock_database", "remove_database", "break_database", "kill_ingest"})
+"""Faults that must not affect the training; after the others another attempt continues the run."""
 
 NUM_STEPS = 96
 """Of 12 epochs of 53 features, 7 a step: 8 steps an epoch, and 4 features in its last."""
@@ -88,30 +74,9 @@ class Schedule:
         return ":" in self.nnodes and len(set(self.nnodes.split(":"))) > 1
 
 
-_FIXED: tuple[Kind, ...] = (
-    "kill_worker",
-    "kill_agent",
-    "kill_node",
-    "terminate_worker",
-    "terminate_agent",
-    "stop_worker",
-    "pause_worker",
-    "tear_checkpoint",
-    "flip_checkpoint",
-    "fill_disk",
-    "lock_database",
-    "remove_database",
-    "break_database",
-    "kill_ingest",
-)
+_FIXED: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind not in ("join", "leave"))
 # The only worker of a world of one may be stopped without being detected.
-_ELASTIC: tuple[Kind, ...] = (
-    *(kind for kind in _FIXED if kind != "stop_worker"),
-    "join",
-    "leave",
-    "join",
-    "leave",
-)
+_ELASTIC: tuple[Kind, ...] = (*(kind for kind in _FIXED if kind != "stop_worker"), "join", "leave", "join", "leave")
 _GAP = 20
 """Steps between two faults: two checkpoints, and some steps after the second one."""
 
