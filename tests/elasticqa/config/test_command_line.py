@@ -7,7 +7,7 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.errors import ConfigError
 
 
-def test_nothing_is_the_demo() -> None:
+def test_empty_command_line_is_the_demo_recipe() -> None:
     config = parse_config([])
     assert (config.recipe, config.model, config.dataset) == ("demo", TrainConfig.model, "demo")
 
@@ -39,7 +39,7 @@ def test_wrong_command_line_is_one_line_that_names_the_option(argv: list[str], p
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_help_lists_every_option_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_option_and_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_config(["--help"])
     assert ended.value.code == 0
@@ -61,7 +61,7 @@ def test_help_lists_every_option_and_ends_well(capsys: pytest.CaptureFixture[str
         ("--resume=" + "a" * 300, "resume has a part of over 255 bytes"),
     ],
 )
-def test_argument_that_nothing_can_hold_is_refused_in_one_plain_line(argument: str, message: str) -> None:
+def test_unprintable_or_huge_argument_is_refused_in_one_printable_line(argument: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         parse_config([argument])
     assert str(caught.value).isprintable()

@@ -6,6 +6,7 @@ import pytest
 
 from elasticqa.config.environment import DEFAULT_PEER_TIMEOUT_S, agent_directory, agent_pid, peer_timeout_s
 from elasticqa.errors import ConfigError
+from tests.support.paths import REPOSITORY
 
 
 @pytest.mark.parametrize("text", ["", "0", "4", "-5", "1.5", "soon", "²"])
@@ -24,3 +25,11 @@ def test_worker_without_an_agent_has_neither_its_directory_nor_its_pid(tmp_path:
     assert agent_directory({"ELASTICQA_AGENT_DIRECTORY": str(tmp_path / "absent")}) is None
     environ = {"ELASTICQA_AGENT_DIRECTORY": str(tmp_path), "ELASTICQA_AGENT_PID": "7"}
     assert (agent_directory(environ), agent_pid(environ)) == (tmp_path, 7)
+
+
+def test_environment_is_read_in_config_and_distributed_only() -> None:
+    core = REPOSITORY / "elasticqa"
+    reading = (
+        path.relative_to(core) for path in core.rglob("*.py") if "os.environ" in path.read_text(encoding="utf-8")
+    )
+    assert {path.parts[0] for path in reading} == {"config", "distributed"}

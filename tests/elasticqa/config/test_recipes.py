@@ -1,4 +1,4 @@
-"""Recipes: the hyper-parameters that their authors state, and a short run of each on small data."""
+"""The hyper-parameters of recipes, and a short run of each on small data."""
 
 import json
 import signal
@@ -51,20 +51,20 @@ def test_recipe_has_what_its_authors_state(name: str) -> None:
     assert {field: config[field] for field in STATED[name]} == STATED[name]
 
 
-def test_distributed_recipe_differs_from_its_baseline_in_how_ranks_share_it_only() -> None:
+def test_distributed_recipe_differs_from_its_baseline_in_parallelism_only() -> None:
     baseline, distributed = recipe("baseline-10k"), recipe("distributed-10k")
     assert baseline.differences(distributed.to_dict()).keys() == {"recipe", "parallel", "global_batch_size"}
     assert [distributed.with_global_batch_size(world_size).global_batch_size for world_size in (1, 2, 4)] == [4, 8, 16]
 
 
-def test_profile_recipe_leaves_as_many_steps_alone_as_the_profiler_takes() -> None:
+def test_profile_recipe_has_as_many_steps_without_as_with_the_profiler() -> None:
     squad, profiled = recipe("squad"), recipe("profile")
     assert squad.differences(profiled.to_dict()).keys() == {"recipe", "max_steps", "max_eval_examples"}
     assert (squad.profile, profiled.profile) == (False, True)
     plan = batch_plan(profiled, SQUAD_FEATURES, 1)
-    stretch = profile_schedule(plan.num_steps)
-    assert (stretch.wait, stretch.warmup, stretch.active) == (WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS)
-    assert plan.num_steps == 2 * stretch.num_steps
+    schedule = profile_schedule(plan.num_steps)
+    assert (schedule.wait, schedule.warmup, schedule.active) == (WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS)
+    assert plan.num_steps == 2 * schedule.num_steps
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,16 @@ def test_recipe_agrees_with_the_run_that_its_authors_report(path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     recorded, world_size = lines[0]["config"], lines[0]["world_size"]
     config = recipe(recorded["recipe"]).with_global_batch_size(world_size)
-    asked = config.to_dict()
-    told = set(recorded) - {"dataset", "parallel"}
-    assert {field: asked[field] for field in told} == {field: recorded[field] for field in told}
-    assert asked["dataset"].endswith(recorded["dataset"])
+    chosen = config.to_dict()
+    stated = set(recorded) - {"dataset", "parallel"}
+    assert {field: chosen[field] for field in stated} == {field: recorded[field] for field in stated}
+    assert chosen["dataset"].endswith(recorded["dataset"])
     (setup,) = (line for line in lines if line["kind"] == "setup")
     plan = batch_plan(config, setup["dataset"]["num_train_features"], world_size)
-    figures = {line["kind"]: line.get("data", line) for line in lines}
+    records = {line["kind"]: line.get("data", line) for line in lines}
     if setup["num_steps"] is not None:
-        # Authors report steps a second and seconds as well: their product is the number of steps once more.
-        steps = figures["event"]["steps_per_s"] * figures["end"]["train_time_s"]
+        # Authors also report steps per second and seconds, whose product is the number of steps.
+        steps = records["event"]["steps_per_s"] * records["end"]["train_time_s"]
         assert plan.num_steps == setup["num_steps"] == pytest.approx(steps, rel=1e-4)
 
 
@@ -100,7 +100,7 @@ def test_recipe_is_chosen_on_the_command_line_and_recorded_by_its_name(name: str
 
 
 def small(name: str, model: Path, data: Path, *more: str) -> list[str]:
-    """Return flags that run a recipe as it is on 53 features and a tiny model."""
+    """Return flags that run a recipe on 53 features and a tiny model."""
     return [
         f"--recipe={name}", f"--model={model}", f"--dataset={data}", "--max-length=160", "--doc-stride=32",
         "--log-every-s=0", *more,
@@ -118,7 +118,7 @@ def small(name: str, model: Path, data: Path, *more: str) -> list[str]:
         ("profile", ("--epochs=8",), 24),
     ],
 )
-def test_recipe_trains_to_its_end(
+def test_recipe_trains_to_the_last_step(
     name: str, more: tuple[str, ...], num_steps: int, tiny_model: Path, tiny_squad: Path, tmp_path: Path
 ) -> None:
     done = training.train(tmp_path, *small(name, tiny_model, tiny_squad, *more))
@@ -132,7 +132,7 @@ def test_recipe_trains_to_its_end(
 
 
 @pytest.mark.slow
-def test_batch_of_a_distributed_run_is_that_of_its_first_start(
+def test_global_batch_of_a_distributed_run_is_that_of_its_first_start(
     tiny_model: Path, tiny_squad: Path, tmp_path: Path
 ) -> None:
     arguments = small("distributed-10k", tiny_model, tiny_squad, "--epochs=20")
@@ -154,14 +154,14 @@ def test_batch_of_a_distributed_run_is_that_of_its_first_start(
 
 
 @pytest.mark.slow
-def test_world_larger_than_the_batch_that_was_fixed_is_refused_and_leaves_no_attempt(
+def test_world_larger_than_the_global_batch_of_the_run_is_refused_without_an_attempt(
     tiny_model: Path, tiny_squad: Path, tmp_path: Path
 ) -> None:
     arguments = small("distributed-10k", tiny_model, tiny_squad, "--micro-batch-size=1", "--max-steps=1")
     assert training.train(tmp_path, *arguments).returncode == 0
     directory = training.only_run(tmp_path)
     (journal,) = (directory / "journal").glob("*.jsonl")
-    # Without its last line, as if it had been killed: a finished run does not go on in any world.
+    # Without its last line, as if killed: a finished run cannot resume at any world size.
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
     done = training.train(tmp_path, *arguments, f"--resume={directory}", nproc=2)
     assert done.returncode != 0

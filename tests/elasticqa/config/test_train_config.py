@@ -1,4 +1,4 @@
-"""What a config refuses, what may change on resume, and the plan that follows from it."""
+"""Ranges of options, options that may change on resume, and the batch plan."""
 
 import dataclasses
 import json
@@ -46,18 +46,18 @@ def test_bounds_themselves_are_accepted() -> None:
     TrainConfig(max_length=16, doc_stride=15, warmup_ratio=1.0, dropout=0.0, seed=2**63 - 1, learning_rate=0.0)
 
 
-def test_config_survives_the_journal() -> None:
+def test_config_is_read_back_from_json_unchanged() -> None:
     config = TrainConfig(dropout=0.1, learning_rate=3e-5, name="ü", max_steps=None)
     assert TrainConfig(**json.loads(json.dumps(config.to_dict()))) == config
     assert config.differences(json.loads(json.dumps(config.to_dict()))) == {}
 
 
-def test_differences_name_harmful_fields_only() -> None:
+def test_differences_leave_out_fields_that_may_change() -> None:
     recorded = TrainConfig(seed=1, learning_rate=1e-5, name="old", log_every_s=1.0, keep_checkpoints=9)
     assert TrainConfig().differences(recorded.to_dict()) == {"learning_rate": (1e-5, 3e-5), "seed": (1, 42)}
 
 
-def test_field_that_was_not_recorded_is_a_difference() -> None:
+def test_unrecorded_field_is_a_difference() -> None:
     recorded = TrainConfig().to_dict()
     del recorded["seed"]
     assert TrainConfig().differences(recorded) == {"seed": (None, 42)}
@@ -68,7 +68,7 @@ def test_every_field_has_a_default() -> None:
 
 
 @given(st.integers(1, 200), st.integers(1, 30), st.integers(1, 4))
-def test_plan_consumes_every_feature_once_an_epoch(num_features: int, batch: int, epochs: int) -> None:
+def test_plan_uses_every_feature_once_per_epoch(num_features: int, batch: int, epochs: int) -> None:
     plan = batch_plan(TrainConfig(global_batch_size=batch, epochs=epochs), num_features, 1)
     assert plan.num_steps == plan.steps_per_epoch * epochs
     assert plan.samples_seen(0) == 0
@@ -92,18 +92,18 @@ def test_plan_does_not_depend_on_the_world_size() -> None:
     assert len({batch_plan(TrainConfig(global_batch_size=4), 10, world_size) for world_size in (1, 2, 3, 4)}) == 1
 
 
-def test_global_batch_that_is_left_open_is_fixed_by_the_first_world() -> None:
+def test_unset_global_batch_follows_from_the_first_world_size() -> None:
     config = TrainConfig(global_batch_size=None, micro_batch_size=4)
     assert batch_plan(config, 100, 3).global_batch_size == 12
     assert config.with_global_batch_size(3).global_batch_size == 12
     assert TrainConfig(global_batch_size=5).with_global_batch_size(3).global_batch_size == 5
 
 
-def test_world_that_the_global_batch_cannot_feed_is_refused() -> None:
+def test_world_larger_than_the_global_batch_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"global_batch_size=4 cannot feed world_size=5.*at most 4 ranks"):
         batch_plan(TrainConfig(global_batch_size=4), 10, 5)
 
 
-def test_nothing_to_train_on_is_refused() -> None:
+def test_data_set_without_features_is_refused() -> None:
     with pytest.raises(ConfigError, match="dataset='demo' has 0 training features"):
         batch_plan(TrainConfig(), 0, 1)

@@ -24,7 +24,7 @@ def test_host_facts_describe_this_machine() -> None:
     json.dumps(facts)
 
 
-def test_software_facts_name_versions_and_none_for_the_absent() -> None:
+def test_software_facts_have_versions_or_none() -> None:
     facts = software_facts()
     assert facts["torch"] == torch.__version__
     assert facts["cuda"] == torch.version.cuda
@@ -33,7 +33,7 @@ def test_software_facts_name_versions_and_none_for_the_absent() -> None:
     json.dumps(facts)
 
 
-def test_git_facts_tell_commit_and_dirtiness(tmp_path: Path) -> None:
+def test_git_facts_have_commit_and_dirtiness(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     assert git_facts(tmp_path) is None, "no commit yet"
     (tmp_path / "a").write_text("1")
@@ -71,7 +71,7 @@ def test_scheduler_facts_come_from_slurm() -> None:
     }
 
 
-def test_node_that_joined_a_job_works_for_that_one() -> None:
+def test_node_that_joined_a_job_has_the_id_of_that_job() -> None:
     assert scheduler_facts({"SLURM_JOB_ID": "78", "TORCHX_JOINED_JOB": "77"})["job_id"] == "77"
 
 

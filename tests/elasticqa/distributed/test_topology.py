@@ -1,4 +1,4 @@
-"""Rank facts from the environment, and what ranks agree on."""
+"""The topology of the environment, and the collectives of small values."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="the rank wo
 
 
 @needs_no_gpu
-def test_facts_of_torchrun_are_read() -> None:
+def test_topology_is_read_from_the_variables_of_torchrun() -> None:
     assert Topology.from_env(TORCHRUN) == Topology(
         rank=5,
         local_rank=1,
@@ -40,7 +40,7 @@ def test_facts_of_torchrun_are_read() -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, {"WORLD_SIZE": "4", "LOCAL_RANK": "3"}, {"RANK": "3", "WORLD_SIZE": "4"}])
-def test_process_that_torchrun_did_not_start_is_alone(environ: dict[str, str]) -> None:
+def test_process_without_torchrun_is_a_world_of_one(environ: dict[str, str]) -> None:
     topology = Topology.from_env(environ)
     assert (topology.rank, topology.world_size, topology.local_rank) == (0, 1, 0)
     assert topology.is_main
@@ -49,7 +49,7 @@ def test_process_that_torchrun_did_not_start_is_alone(environ: dict[str, str]) -
 
 
 @pytest.mark.parametrize(("name", "value"), [("RANK", "x"), ("WORLD_SIZE", "0"), ("LOCAL_RANK", "-1"), ("RANK", "²")])
-def test_fact_that_is_no_count_is_refused(name: str, value: str) -> None:
+def test_variable_that_is_not_a_count_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}='{value}'"):
         Topology.from_env({**TORCHRUN, name: value})
 
@@ -68,7 +68,7 @@ def test_world_smaller_than_the_launch_asked_for_is_refused(environ: dict[str, s
 
 
 @needs_no_gpu
-def test_world_of_the_size_that_the_launch_asked_for_is_taken() -> None:
+def test_world_of_the_size_that_the_launch_asked_for_is_accepted() -> None:
     promised = {**TORCHRUN, "ELASTICQA_MIN_NODES": "3", "ELASTICQA_NPROC_PER_NODE": "2"}
     assert Topology.from_env(promised) == Topology.from_env(TORCHRUN)
 
@@ -78,7 +78,9 @@ def test_world_of_the_size_that_the_launch_asked_for_is_taken() -> None:
     ("rank", "local_rank", "is_main", "is_node_main"),
     [("0", "0", True, True), ("2", "0", False, True), ("3", "1", False, False)],
 )
-def test_writers_are_one_a_run_and_one_a_node(rank: str, local_rank: str, is_main: bool, is_node_main: bool) -> None:
+def test_one_rank_of_the_run_and_one_of_each_node_is_main(
+    rank: str, local_rank: str, is_main: bool, is_node_main: bool
+) -> None:
     topology = Topology.from_env({**TORCHRUN, "RANK": rank, "LOCAL_RANK": local_rank})
     assert (topology.is_main, topology.is_node_main) == (is_main, is_node_main)
 
@@ -98,19 +100,19 @@ def collectives(topology: Topology) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_ranks_exchange_values() -> None:
+def test_collectives_of_three_ranks() -> None:
     main, *others = run_on_ranks(3, collectives)
     expected = {"broadcast": "of 0", "first": 1, "none": None, "sum": 3.0, "on_main": 0}
     assert main == {**expected, "gather": [0, 20]}
     assert others == [{**expected, "gather": []}] * 2
 
 
-def test_single_process_needs_no_group() -> None:
+def test_collectives_of_a_single_process() -> None:
     alone = collectives(Topology.from_env({}))
     assert alone == {"broadcast": "of 0", "gather": [0], "first": None, "none": None, "sum": 0.0, "on_main": 0}
 
 
-def refused_on_main(topology: Topology) -> str:
+def failing_on_main(topology: Topology) -> str:
     def refuse() -> int:
         raise ConfigError(f"refused by rank {topology.rank}")
 
@@ -118,13 +120,13 @@ def refused_on_main(topology: Topology) -> str:
         topology.on_main(refuse)
     except ConfigError as error:
         return str(error)
-    return "went on"
+    return "accepted"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_refusal_of_the_main_rank_is_raised_on_every_rank(world_size: int) -> None:
-    assert run_on_ranks(world_size, refused_on_main) == ["refused by rank 0"] * world_size
+def test_error_of_the_main_rank_is_raised_on_every_rank(world_size: int) -> None:
+    assert run_on_ranks(world_size, failing_on_main) == ["refused by rank 0"] * world_size
 
 
 def refusal_of(topology: Topology, parallel: Parallel) -> str:
@@ -136,13 +138,13 @@ def refusal_of(topology: Topology, parallel: Parallel) -> str:
 
 
 @pytest.mark.slow
-def test_strategy_that_does_not_fit_the_processes_is_refused() -> None:
+def test_strategy_that_needs_other_processes_is_refused() -> None:
     assert "parallel='fsdp' needs a process group" in refusal_of(Topology.from_env({}), "fsdp")
     for message in run_on_ranks(2, refusal_of, "none"):
         assert "parallel='none' cannot use world_size=2" in message
 
 
-def test_cpu_computes_in_fp32_unless_told_bf16() -> None:
+def test_cpu_uses_fp32_or_bf16() -> None:
     cpu = torch.device("cpu")
     assert [resolve_precision(asked, cpu) for asked in ("auto", "fp32", "bf16")] == ["fp32", "fp32", "bf16"]
     with pytest.raises(ConfigError, match=r"precision='fp16' needs a GPU.*--precision fp32"):

@@ -1,10 +1,12 @@
-"""What is built on private parts of torch."""
+"""Functions on private parts of torch."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.support.paths import REPOSITORY
 from tests.support.processes import run_python
 
 
@@ -26,3 +28,11 @@ def test_compiled_code_is_kept_unless_the_environment_names_another_directory(
     assert done.returncode == 0, done.stderr
     expected = [tmp_path / named[1:]] * 2 if named else [tmp_path / "compiled", tmp_path / "triton"]
     assert done.stdout.split() == [os.fspath(path) for path in expected]
+
+
+def test_private_parts_of_torch_are_used_in_one_file() -> None:
+    private = re.compile(
+        r"\b(?:torch|dist|DistributedDataParallel|DTensor)\b[\w.]*\._[a-z]|from torch.* import .*\b_[A-Z]"
+    )
+    files = (REPOSITORY / "elasticqa").rglob("*.py")
+    assert [path.name for path in files if private.search(path.read_text(encoding="utf-8"))] == ["torch_internals.py"]

@@ -41,7 +41,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def largest_file(num_bytes: int) -> Iterator[None]:
-    """Let files of this process grow to `num_bytes` only, as on a full disk."""
+    """Limit files of this process to `num_bytes`, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:
@@ -61,7 +61,7 @@ def test_write_numbers_and_stamps_lines_in_order(tmp_path: Path) -> None:
     assert lines[0]["t"] <= lines[1]["t"]
 
 
-def test_write_keeps_the_fields_of_the_moment(tmp_path: Path) -> None:
+def test_write_copies_the_fields(tmp_path: Path) -> None:
     fields = {"step": 1}
     with Journal(tmp_path, 1, 0) as journal:
         journal.write("step", fields)
@@ -87,7 +87,7 @@ def test_write_from_many_threads_keeps_every_line(tmp_path: Path) -> None:
         assert [line["item"] for line in lines if line["thread"] == thread] == list(range(200))
 
 
-def test_numbers_json_cannot_hold_become_null(tmp_path: Path) -> None:
+def test_nan_and_infinity_become_null(tmp_path: Path) -> None:
     with Journal(tmp_path, 1, 0) as journal:
         journal.write("step", {"loss": math.nan, "deep": [{"x": math.inf}, (1.5, -math.inf)]})
         journal.write("step", {"array": np.array([1.0, np.nan]), "scalar": np.float32(0.5), "path": Path("a")})
@@ -160,7 +160,7 @@ def test_lines_reach_the_disk_without_a_flush(tmp_path: Path) -> None:
         assert read_lines(journal.path)[0]["step"] == 1
 
 
-def test_kill_loses_nothing_acknowledged_and_tears_the_last_line_only(tmp_path: Path) -> None:
+def test_kill_loses_no_flushed_line_and_tears_only_the_last(tmp_path: Path) -> None:
     for kill in range(20):
         folder = tmp_path / str(kill)
         process = subprocess.Popen(
@@ -184,7 +184,7 @@ def test_kill_loses_nothing_acknowledged_and_tears_the_last_line_only(tmp_path: 
         assert "\n" not in torn
 
 
-def test_claim_attempt_counts_from_one_and_respects_journals(tmp_path: Path) -> None:
+def test_claimed_attempts_count_from_one_and_skip_journals(tmp_path: Path) -> None:
     assert claim_attempt(tmp_path) == 1
     assert claim_attempt(tmp_path) == 2
     Journal(tmp_path, 7, 3).close()
@@ -205,7 +205,7 @@ def test_claim_attempt_gives_each_process_its_own_number(tmp_path: Path) -> None
     assert sorted(numbers) == list(range(1, 61))
 
 
-def test_fed_log_writes_arrays_as_plain_numbers(tmp_path: Path) -> None:
+def test_feature_log_writes_arrays_as_numbers(tmp_path: Path) -> None:
     log = FeatureLog(tmp_path, attempt=1, rank=3)
     log.write(1, [4, 2])
     log.write(2, np.array([7, 5], dtype=np.int32))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a rank says, and what it keeps silent of."""
+"""Records of a run on its main rank and on other ranks."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ MakeRecorder = Callable[..., Recorder]
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> MakeRecorder:
-    """Return a maker of recorders whose files lie in ``tmp_path``."""
+    """Return a function that makes recorders with files in ``tmp_path``."""
 
     def make(*, is_main: bool = True, log_every_s: float = 1e9) -> Recorder:
         return Recorder(
@@ -35,7 +35,7 @@ def recorder(tmp_path: Path) -> MakeRecorder:
     return make
 
 
-def test_main_rank_writes_every_fact(recorder: MakeRecorder, tmp_path: Path) -> None:
+def test_main_rank_writes_every_kind_of_record(recorder: MakeRecorder, tmp_path: Path) -> None:
     main = recorder()
     main.log_step(STEP)
     main.log_evaluation(EVALUATION)
@@ -56,7 +56,7 @@ def test_main_rank_writes_every_fact(recorder: MakeRecorder, tmp_path: Path) -> 
     assert main.evaluations == [EVALUATION]
 
 
-def test_other_ranks_say_nothing_but_what_they_fed(
+def test_other_ranks_only_log_their_features(
     recorder: MakeRecorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = recorder(is_main=False)
@@ -79,29 +79,29 @@ def test_loss_that_is_not_finite_is_null_in_the_journal(recorder: MakeRecorder, 
     assert "NaN" not in json.dumps(journal(tmp_path))
 
 
-def test_progress_is_said_at_the_first_and_the_last_step(
+def test_progress_is_printed_at_the_first_and_the_last_step(
     recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main = recorder()
     for step in range(1, 21):
         main.log_step(replace(STEP, step=step, samples_seen=10 * step))
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in said] == ["step 1/20", "step 20/20"]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in printed] == ["step 1/20", "step 20/20"]
 
 
-def test_every_step_is_said_where_the_interval_is_0(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_step_is_printed_if_the_interval_is_0(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
     main = recorder(log_every_s=0.0)
     for step in range(1, 4):
         main.log_step(replace(STEP, step=step))
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_evaluation_is_said_with_its_figures(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluation_is_printed_with_its_metrics(recorder: MakeRecorder, capsys: pytest.CaptureFixture[str]) -> None:
     recorder().log_evaluation(EVALUATION)
     assert capsys.readouterr().out == "evaluation at step 5: EM 50.00  F1 62.34  (7 questions, 1.2 s)\n"
 
 
-def test_progress_line_tells_means_since_the_last_one_and_the_time_left() -> None:
+def test_progress_line_has_means_since_the_last_line_and_the_time_left() -> None:
     recent = [
         replace(STEP, step=4, samples_seen=40, loss=3.0, step_time_s=1.0),
         replace(STEP, step=5, samples_seen=50, loss=1.0, step_time_s=3.0),
@@ -112,5 +112,5 @@ def test_progress_line_tells_means_since_the_last_one_and_the_time_left() -> Non
     )
 
 
-def test_progress_line_of_no_time_has_no_rate() -> None:
+def test_progress_line_without_elapsed_time_has_rate_0() -> None:
     assert "0.0 features/s  time left 0:00" in progress_line([replace(STEP, step_time_s=0.0)], PLAN)

@@ -10,7 +10,7 @@ from elasticqa.run.journal import Journal
 from elasticqa.run.system_sampler import SystemSampler, sample
 
 
-def test_sample_tells_cpu_memory_and_every_gpu() -> None:
+def test_sample_has_cpu_memory_and_every_gpu() -> None:
     facts = sample(node_rank=2)
     assert facts["node_rank"] == 2
     assert 0 <= facts["cpu_percent"] <= 100
@@ -19,7 +19,7 @@ def test_sample_tells_cpu_memory_and_every_gpu() -> None:
     json.dumps(facts, allow_nan=False)
 
 
-def test_device_that_does_not_tell_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_query_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> int:
         raise RuntimeError("no answer")
 
@@ -32,7 +32,7 @@ def test_device_that_does_not_tell_is_unknown(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.gpu
-def test_gpu_tells_its_memory() -> None:
+def test_sample_of_a_gpu_has_its_memory() -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     assert sample(0)["gpus"][0]["memory_bytes"] > 0
@@ -50,11 +50,11 @@ def test_sampler_writes_lines_until_it_is_stopped(tmp_path: Path) -> None:
         journal.flush()
         size = journal.path.stat().st_size
         lines = [json.loads(line) for line in journal.path.read_text().splitlines()]
-    assert journal.path.stat().st_size == size, "nothing after stop()"
+    assert journal.path.stat().st_size == size, "written after stop()"
     assert {(line["kind"], line["node_rank"]) for line in lines} == {("system", 4)}
 
 
-def test_sampler_stops_at_once_however_long_its_interval(tmp_path: Path) -> None:
+def test_sampler_stops_at_once_with_a_long_interval(tmp_path: Path) -> None:
     with Journal(tmp_path, 1, 0) as journal:
         sampler = SystemSampler(journal, node_rank=0, interval_s=3600.0)
         sampler.start()

@@ -38,7 +38,7 @@ def test_scalars_of_steps_and_evaluations_are_read_back(tmp_path: Path) -> None:
     }
 
 
-def test_hparams_stand_beside_total_time_and_final_loss(tmp_path: Path) -> None:
+def test_hparams_have_total_time_and_final_loss(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path)
     log.log_hparams({"seed": 1, "name": None, "precision": "bf16"}, total_time_s=12.5, final_loss=0.75)
     log.close()
@@ -52,7 +52,7 @@ def test_hparams_stand_beside_total_time_and_final_loss(tmp_path: Path) -> None:
     assert start.hparams["precision"].string_value == "bf16"
 
 
-def test_hparams_without_a_final_loss_leave_it_out(tmp_path: Path) -> None:
+def test_absent_final_loss_is_left_out_of_hparams(tmp_path: Path) -> None:
     log = TensorBoardLog(tmp_path)
     log.log_hparams({"seed": 1}, total_time_s=12.5, final_loss=None)
     log.close()
