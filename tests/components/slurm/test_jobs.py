@@ -35,10 +35,16 @@ def test_state_comes_from_the_controller(state: str, expected: AppState, slurm: 
     assert jobs.Job("7", state, 2, "ddp").app_state == expected
 
 
+def found(logs: Path) -> jobs.Job:
+    """Return the only job that is looked for, which must be known."""
+    job = jobs.find("7", logs)
+    assert job is not None
+    return job
+
+
 def test_pending_job_has_its_maximum_number_of_nodes(slurm: Path, tmp_path: Path) -> None:
     answer(slurm, "squeue", "7|PENDING|1-4|Priority|0|ddp|")
-    job = jobs.find("7", tmp_path)
-    assert job is not None
+    job = found(tmp_path)
     assert (job.num_nodes, job.detail) == (4, "Priority")
 
 
@@ -49,8 +55,7 @@ def test_accounting_tells_of_a_job_that_the_controller_forgot(
     state: str, expected: AppState, slurm: Path, tmp_path: Path
 ) -> None:
     answer(slurm, "sacct", f"7|{state}|2|ddp")
-    job = jobs.find("7", tmp_path)
-    assert job is not None
+    job = found(tmp_path)
     assert (job.app_state, job.num_nodes, job.name) == (expected, 2, "ddp")
 
 
@@ -61,17 +66,14 @@ def test_files_tell_of_a_job_that_all_forgot(
     status: int | None, expected: AppState, slurm: Path, tmp_path: Path
 ) -> None:
     submitted(tmp_path, "7", status)
-    job = jobs.find("7", tmp_path)
-    assert job is not None
+    job = found(tmp_path)
     assert (job.app_state, job.num_nodes, job.name) == (expected, 2, "ddp")
 
 
 def test_machine_without_accounting_command_is_enough(slurm: Path, tmp_path: Path) -> None:
     (slurm / "sacct").unlink()
     submitted(tmp_path, "7", 0)
-    job = jobs.find("7", tmp_path)
-    assert job is not None
-    assert job.state == "COMPLETED"
+    assert found(tmp_path).state == "COMPLETED"
 
 
 @pytest.mark.parametrize("job", ["8", "x", "../7", "7_1", ""])

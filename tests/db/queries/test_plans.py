@@ -1,4 +1,4 @@
-"""How the database reads: through indexes, and never the steps for the table of runs."""
+"""Query plans use indexes, and the table of runs reads no steps."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,28 +36,30 @@ def plans(session: Session, statements: list[tuple[str, Any]]) -> list[str]:
     ]
 
 
-def test_table_of_runs_never_touches_steps(session: Session, statements: list[tuple[str, Any]]) -> None:
+def test_table_of_runs_reads_no_steps(session: Session, statements: list[tuple[str, Any]]) -> None:
     queries.list_runs(session, NOW, RunFilters(text="x", status="lost"), RunOrder("f1"))
     assert statements
     for table in (Step.__tablename__, "evaluations", "events", "system_samples", "checkpoints"):
         assert not [text for text, _ in statements if f"FROM {table}" in text or f"JOIN {table}" in text]
 
 
-def test_newest_runs_are_read_in_the_order_of_an_index(session: Session, statements: list[tuple[str, Any]]) -> None:
-    queries.list_runs(session, NOW)
+@pytest.mark.parametrize(
+    ("filters", "order", "index"),
+    [
+        (RunFilters(), RunOrder(), "USING INDEX ix_runs_created_at"),
+        (RunFilters(recipe="squad"), RunOrder("wall_clock_s"), "USING COVERING INDEX ix_runs_filters"),
+    ],
+)
+def test_runs_are_read_through_an_index(
+    filters: RunFilters, order: RunOrder, index: str, session: Session, statements: list[tuple[str, Any]]
+) -> None:
+    queries.list_runs(session, NOW, filters, order)
     listing = next(item for item in statements if "LIMIT" in item[0])
     (step,) = [plan for plan in plans(session, [listing]) if f"SCAN {Run.__tablename__}" in plan]
-    assert "USING INDEX ix_runs_created_at" in step
+    assert index in step
 
 
-def test_runs_are_sorted_from_an_index_without_their_rows(session: Session, statements: list[tuple[str, Any]]) -> None:
-    queries.list_runs(session, NOW, RunFilters(recipe="squad"), RunOrder("wall_clock_s"))
-    listing = next(item for item in statements if "LIMIT" in item[0])
-    (step,) = [plan for plan in plans(session, [listing]) if f"SCAN {Run.__tablename__}" in plan]
-    assert "USING COVERING INDEX ix_runs_filters" in step
-
-
-def test_one_runs_rows_are_found_by_their_key(session: Session, statements: list[tuple[str, Any]]) -> None:
+def test_rows_of_a_run_are_found_by_their_key(session: Session, statements: list[tuple[str, Any]]) -> None:
     queries.get_run(session, KILLED.run_id, NOW)
     attempts = queries.attempts_of(session, KILLED.run_id, NOW)
     queries.time_shares(session, KILLED.run_id, attempts)
@@ -77,7 +79,7 @@ def test_one_runs_rows_are_found_by_their_key(session: Session, statements: list
     assert not [plan for plan in found if plan.startswith("SCAN") and plan.split()[1] in tables]
 
 
-def test_choices_of_the_filters_come_from_an_index_alone(session: Session, statements: list[tuple[str, Any]]) -> None:
+def test_filter_choices_need_only_an_index(session: Session, statements: list[tuple[str, Any]]) -> None:
     queries.list_runs(session, NOW)
     counting = next(item for item in statements if "GROUP BY" in item[0])
     assert f"SCAN {Run.__tablename__} USING COVERING INDEX ix_runs_filters" in plans(session, [counting])

@@ -1,18 +1,11 @@
-"""How a run's steps went."""
-
-from dataclasses import replace
-from pathlib import Path
+"""Step speed of a run."""
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from db import queries
-from db.ingest.step_summaries import SUMMARY_STEPS
-from db.ingest.update import ingest
-from tests.support.dashboard_data import AttemptSpec, write_run
-from tests.support.query_runs import NOW, PLAIN
+from tests.support.query_runs import PLAIN
 
 
 def test_percentiles_waits_and_padding_are_those_of_the_counted_steps(session: Session) -> None:
@@ -28,18 +21,7 @@ def test_percentiles_waits_and_padding_are_those_of_the_counted_steps(session: S
     assert speed.flops_per_token == 6 * 85_056_002
 
 
-def test_run_without_steps_tells_nothing(session: Session) -> None:
+def test_run_without_steps_has_no_step_speed(session: Session) -> None:
     speed = queries.step_speed_of(session, "reported-squad")
     assert (speed.num_steps, speed.step_time_p50_s, speed.data_share, speed.padding_factor) == (0, None, None, None)
     assert speed.flops_per_token is None
-
-
-def test_only_the_newest_steps_are_read(engine: Engine, tmp_path: Path) -> None:
-    num_steps = SUMMARY_STEPS + 200
-    write_run(tmp_path / "runs", replace(PLAIN, attempts=(AttemptSpec(1, num_steps, NOW - 900),), num_steps=num_steps))
-    ingest(engine, tmp_path / "runs")
-    with Session(engine) as session:
-        speed = queries.step_speed_of(session, PLAIN.run_id)
-        newest = queries.steps_of(session, PLAIN.run_id, after=200, limit=2000)
-    assert speed.num_steps == SUMMARY_STEPS
-    assert speed.step_time_p50_s == pytest.approx(np.median([step.step_time_s for step in newest]))

@@ -1,6 +1,8 @@
-"""Formulas against hand-computed values, a slow enumeration, and properties."""
+"""Statistics against hand-computed values, an enumeration, and properties."""
 
+from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +36,7 @@ def test_median_interval_takes_the_tabled_order_statistics(num_values: int, outs
 
 
 @pytest.mark.parametrize("num_values", range(1, 6))
-def test_median_interval_of_less_than_six_values_does_not_exist(num_values: int) -> None:
+def test_median_interval_of_fewer_than_six_values_is_none(num_values: int) -> None:
     assert statistics.median_interval([1.0] * num_values) is None
 
 
@@ -63,11 +65,11 @@ def test_ratio_interval_is_reproducible_and_encloses_the_ratio() -> None:
     assert interval.high < 2.2
 
 
-def test_ratio_interval_of_one_value_does_not_exist() -> None:
+def test_ratio_interval_of_one_value_is_none() -> None:
     assert statistics.ratio_interval([1.0], [1.0, 2.0]) is None
 
 
-def test_ratio_interval_covers_the_true_ratio_about_as_often_as_it_says() -> None:
+def test_ratio_interval_covers_the_true_ratio_at_its_level() -> None:
     generator = np.random.default_rng(7)
     num_covered = 0
     for seed in range(100):
@@ -81,10 +83,6 @@ def test_ratio_interval_covers_the_true_ratio_about_as_often_as_it_says() -> Non
 def test_mann_whitney_of_five_against_five_apart_is_two_in_252() -> None:
     result = statistics.mann_whitney([1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0, 10.0])
     assert result.p_value == pytest.approx(2 / 252)
-
-
-def test_mann_whitney_of_equal_values_is_one() -> None:
-    assert statistics.mann_whitney([2.0, 2.0], [2.0, 2.0, 2.0]).p_value == 1.0
 
 
 @given(few_ranks, few_ranks)
@@ -114,7 +112,7 @@ def test_mann_whitney_is_symmetric_and_a_probability(first: list[float], second:
 
 
 @given(times, times)
-def test_ratio_of_medians_turns_over_with_its_sides(first: list[float], second: list[float]) -> None:
+def test_ratio_of_medians_inverts_with_its_sides(first: list[float], second: list[float]) -> None:
     ratio = statistics.ratio_of_medians(first, second)
     assert ratio * statistics.ratio_of_medians(second, first) == pytest.approx(1.0)
 
@@ -125,17 +123,18 @@ def test_median_lies_between_the_quartiles(values: list[float]) -> None:
     assert low <= statistics.median(values) <= high
 
 
-@pytest.mark.parametrize("values", [[], [float("nan")], [float("inf")]])
-def test_median_refuses_what_is_no_number(values: list[float]) -> None:
-    with pytest.raises(ValueError, match="at least 1 finite number"):
-        statistics.median(values)
-
-
-def test_ratio_refuses_values_that_are_not_above_zero() -> None:
-    with pytest.raises(ValueError, match="above 0"):
-        statistics.ratio_of_medians([1.0, 0.0], [1.0])
-
-
-def test_efficiency_refuses_an_empty_world() -> None:
-    with pytest.raises(ValueError, match="world_size=0"):
-        statistics.parallel_efficiency(1.0, 1, 0)
+@pytest.mark.parametrize(
+    ("formula", "arguments", "message"),
+    [
+        (statistics.median, ([],), "at least 1 finite number"),
+        (statistics.median, ([float("nan")],), "at least 1 finite number"),
+        (statistics.median, ([float("inf")],), "at least 1 finite number"),
+        (statistics.ratio_of_medians, ([1.0, 0.0], [1.0]), "above 0"),
+        (statistics.parallel_efficiency, (1.0, 1, 0), "world_size=0"),
+    ],
+)
+def test_value_outside_of_its_range_is_refused(
+    formula: Callable[..., float], arguments: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        formula(*arguments)

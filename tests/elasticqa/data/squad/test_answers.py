@@ -126,36 +126,6 @@ def logits_of(features: Features) -> tuple[Logits, Logits]:
     return start, end
 
 
-def test_answer_contains_no_question_or_special_tokens() -> None:
-    features = features_of([(0, 0, 5), (1, 3, 4)])
-    start, end = logits_of(features)
-    outside = np.ones(len(start), dtype=bool)
-    for number in range(2):
-        begin = features.offsets[number]
-        outside[begin + features.context_start[number] : begin + features.context_end[number]] = False
-    start[outside] = end[outside] = 50
-    texts = [answer.text for answer in best_answers(features, start, end, examples(2))]
-    assert texts == ["a", "d"]
-
-
-def test_answer_stays_within_its_feature() -> None:
-    features = features_of([(0, 0, 5), (1, 0, 5)])
-    start, end = logits_of(features)
-    start[features.offsets[0] + features.context_end[0] - 1] = 5
-    end[features.offsets[1] + features.context_start[1]] = 5
-    texts = [answer.text for answer in best_answers(features, start, end, examples(2))]
-    assert texts == ["e", "a"]
-
-
-def test_answer_has_at_most_max_answer_length_tokens() -> None:
-    features = features_of([(0, 0, 12)])
-    start, end = logits_of(features)
-    place = features.offsets[0] + features.context_start[0]
-    start[place + 2], end[place + 7] = 5, 5
-    assert best_answers(features, start, end, examples(1), max_answer_length=6)[0].text == "cdefgh"
-    assert best_answers(features, start, end, examples(1), max_answer_length=5)[0].text != "cdefgh"
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
 def test_logits_that_are_not_finite_still_give_an_answer(bad: float) -> None:
     features = features_of([(0, 0, 5), (0, 4, 5)])

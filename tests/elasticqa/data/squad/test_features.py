@@ -129,19 +129,6 @@ def test_windows_of_any_text_equal_the_truncated_pair(
     assert_equal(features, expected_windows(one, tokenizer, windowing))
 
 
-def test_start_and_end_positions_span_the_answer() -> None:
-    features = build_features(samples(), TOKENIZERS["bert"], Windowing(40, 8))
-    num_found = 0
-    for number, index in enumerate(features.example_index):
-        start, end = features.start_position[number], features.end_position[number]
-        if start:
-            places = features.char_offsets[features.offsets[number] :]
-            assert CONTEXT[places[start, 0] : places[end, 1]] == QUESTIONS[index][2]
-            num_found += 1
-    assert num_found >= len(QUESTIONS)
-    assert (features.start_position == 0).any(), "some window must be without the answer"
-
-
 def test_answer_of_one_character_in_several_byte_tokens_keeps_start_before_end() -> None:
     features = build_features([example("?", "ab \U0001f98a", 3, 4)], TOKENIZERS["roberta"], Windowing())
     start, end = features.start_position[0], features.end_position[0]

@@ -84,16 +84,6 @@ def test_metrics_equal_those_of_torchmetrics(dev: list[Example], predictions: di
     assert metrics.f1 == pytest.approx(float(expected["f1"]), abs=1e-3)
 
 
-def test_metrics_equal_exact_arithmetic(dev: list[Example], predictions: dict[str, str]) -> None:
-    exact = [exact_scores(predictions[e.id], [a.text for a in e.answers]) for e in dev]
-    for found, (em, f1) in zip(squad_scores(predictions, dev), exact, strict=True):
-        assert found.em == em
-        assert found.f1 == pytest.approx(float(f1), abs=1e-15)
-    metrics = squad_metrics(predictions, dev)
-    assert metrics.em == pytest.approx(float(Fraction(100 * sum(em for em, _ in exact), len(exact))), abs=1e-9)
-    assert metrics.f1 == pytest.approx(float(100 * sum(f1 for _, f1 in exact) / len(exact)), abs=1e-9)
-
-
 @given(prediction=TEXT, golds=st.lists(TEXT, min_size=1, max_size=4))
 def test_score_of_any_text_equals_exact_arithmetic(prediction: str, golds: list[str]) -> None:
     em, f1 = exact_scores(prediction, golds)

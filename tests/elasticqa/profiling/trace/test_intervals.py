@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from elasticqa.profiling.trace.intervals import (
     Times,
     contains,
-    empty,
     gaps,
     intersect,
     length,
@@ -71,11 +70,3 @@ def test_contains_finds_the_moments_in_a_set(pairs: list[list[int]]) -> None:
     times = _set(pairs)
     moments = np.arange(_SPAN + 1)
     assert set(moments[contains(times, moments)].tolist()) == _moments(times)
-
-
-def test_empty_sets_stay_empty() -> None:
-    some = _set([[1, 3]])
-    assert length(empty()) == length(union_of([])) == 0
-    assert length(intersect(empty(), some)) == length(intersect(some, empty())) == 0
-    assert length(subtract(empty(), some)) == 0
-    assert subtract(some, empty()).tolist() == [[1, 3]]
