@@ -1,28 +1,26 @@
-"""What the pages say can be typed, followed and found."""
+"""Commands, links and tables of the documentation agree with the code."""
 
 import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from elasticqa.cli.main import COMMANDS, usage
+from db.journal_schema import LINES, Line
+from elasticqa.cli.main import COMMANDS
 from elasticqa.config.command_line import parse_config
 from tests.support.paths import REPOSITORY
 
-PAGES = [
-    REPOSITORY / "README.md",
-    *sorted((REPOSITORY / "docs").glob("*.md")),
-    *(REPOSITORY / "benchmarks").glob("*.md"),
-]
+PAGES = [page for folder in (".", "docs", "benchmarks") for page in sorted((REPOSITORY / folder).glob("*.md"))]
 _BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def commands() -> list[tuple[Path, str]]:
-    """Return every command of every page, continued lines joined and comments left out."""
+    """Return every command of every page, with continued lines joined and without comments."""
     found = []
     for page in PAGES:
         for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
@@ -35,7 +33,7 @@ def commands() -> list[tuple[Path, str]]:
 @pytest.mark.parametrize(("page", "command"), [pytest.param(p, c, id=f"{p.name}: {c}") for p, c in commands()])
 def test_command_of_a_page_is_accepted(page: Path, command: str) -> None:
     words = shlex.split(command)
-    while "=" in words[0]:  # variables set for one command
+    while "=" in words[0]:  # a variable for this command
         words = words[1:]
     program, rest = Path(words[0]).name, words[1:]
     if program == "torchx" and rest[0] == "run" and rest[-1] != "...":
@@ -53,24 +51,24 @@ def test_command_of_a_page_is_accepted(page: Path, command: str) -> None:
     elif program in ("bash", "python"):
         assert rest[0].startswith("-m") or (REPOSITORY / rest[0]).is_file()
     else:
-        assert program in KNOWN_PROGRAMS, f"{page.name}: {command!r} is not checked by this test: add a way to check it"
+        assert program in OTHER_PROGRAMS, f"{page.name}: {command!r} is not checked by this test: add a way to check it"
 
 
-KNOWN_PROGRAMS = {
-    "cd", "curl", "docker", "export", "git", "module",
-    "pytest", "sbatch", "scontrol", "source", "tensorboard", "uvicorn",
+OTHER_PROGRAMS = {
+    "cd", "curl", "docker", "export", "git", "lint-imports", "module", "mypy", "pip",
+    "pytest", "ruff", "sbatch", "scontrol", "source", "tensorboard", "uvicorn",
 }  # fmt: skip
-"""Programs of others that the pages may name."""
+"""Programs that are not part of this project."""
 
 
 def torchx(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run the torchx of this environment from the repository's root."""
+    """Run torchx of this environment in the root of the repository."""
     program = Path(sys.executable).with_name("torchx")
     return subprocess.run([str(program), *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_link_targets_of_a_page_exist(page: Path) -> None:
     for link in _LINK.findall(page.read_text(encoding="utf-8")):
         if re.match(r"[a-z]+:", link):
             continue
@@ -83,13 +81,20 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
             assert anchor in anchors, f"{page.name} links to {link}"
 
 
-def test_option_table_is_fresh() -> None:
+def test_option_table_is_up_to_date() -> None:
     script = REPOSITORY / "scripts" / "options_table.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_readme_names_every_command_or_says_there_are_others() -> None:
+@pytest.mark.parametrize("kind", LINES)
+def test_journal_page_explains_every_key_of_a_line(kind: str) -> None:
+    page = (REPOSITORY / "docs" / "journal.md").read_text(encoding="utf-8")
+    section = page.partition(f"### `{kind}`\n")[2].partition("\n#")[0]
+    keys = {field.name for field in fields(LINES[kind])} - {field.name for field in fields(Line)}
+    assert {key for key in keys if f"`{key}`" not in section} == set()
+
+
+def test_readme_names_the_main_commands() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert all(name in usage() for name in COMMANDS)
     assert {name for name in ("train", "predict", "runs", "doctor") if f"`{name}`" not in readme} == set()
