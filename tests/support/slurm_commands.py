@@ -1,4 +1,4 @@
-"""Stand-ins for the commands of Slurm, and the files of submitted jobs."""
+"""Fake Slurm commands, and the files of submitted jobs."""
 
 import json
 import shlex

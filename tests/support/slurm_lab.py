@@ -159,7 +159,6 @@ class Lab:
 
 def start(directory: Path) -> None:
     """Start the cluster, after removing the remains of an earlier, killed test."""
-    _cluster(directory, "down")
     _cluster(directory, "up")
 
 
@@ -171,8 +170,7 @@ def stop(directory: Path) -> None:
 def _cluster(directory: Path, *command: str) -> None:
     done = subprocess.run(
         [SCRIPT, *command],
-        # One GPU per node in Slurm's configuration, without a device.
-        env={**os.environ, "SLURM_LAB_DIR": str(directory), "SLURM_LAB_GPUS": "1"},
+        env={**os.environ, "SLURM_LAB_DIR": str(directory)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -51,7 +51,7 @@ def test_pending_job_has_its_maximum_number_of_nodes(slurm: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("state", "expected"), [("CANCELLED by 1000", AppState.CANCELLED), ("COMPLETED", AppState.SUCCEEDED)]
 )
-def test_accounting_tells_of_a_job_that_the_controller_forgot(
+def test_accounting_has_jobs_that_the_controller_forgot(
     state: str, expected: AppState, slurm: Path, tmp_path: Path
 ) -> None:
     answer(slurm, "sacct", f"7|{state}|2|ddp")
@@ -62,7 +62,7 @@ def test_accounting_tells_of_a_job_that_the_controller_forgot(
 @pytest.mark.parametrize(
     ("status", "expected"), [(0, AppState.SUCCEEDED), (3, AppState.FAILED), (None, AppState.CANCELLED)]
 )
-def test_files_tell_of_a_job_that_all_forgot(
+def test_files_have_jobs_that_slurm_forgot(
     status: int | None, expected: AppState, slurm: Path, tmp_path: Path
 ) -> None:
     submitted(tmp_path, "7", status)

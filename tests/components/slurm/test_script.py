@@ -39,9 +39,9 @@ def run(job: JobRequest, tmp_path: Path, **variables: str) -> subprocess.Complet
         fake_command(tmp_path, "squeue", "echo 2026-11-28T03:35:30")
     fake_command(tmp_path, "scancel", 'echo scancel "$@" >> "$CALLS"')
     skip_options = 'while [ "$1" != bash ]; do shift; done'
-    says = 'case "$*" in *--wait=0*) [ -n "$SAYS" ] && echo "$SAYS" >&2;; esac'
+    print_message = 'case "$*" in *--wait=0*) [ -n "$MESSAGE" ] && echo "$MESSAGE" >&2;; esac'
     if not (tmp_path / "srun").exists():
-        fake_command(tmp_path, "srun", f'echo "$@" >> "$CALLS"; {says}; {skip_options}; SLURM_PROCID=$RANK "$@"')
+        fake_command(tmp_path, "srun", f'echo "$@" >> "$CALLS"; {print_message}; {skip_options}; SLURM_PROCID=$RANK "$@"')
     environ = {
         "PATH": f"{tmp_path}:/usr/bin:/bin",
         "CALLS": str(tmp_path / "calls"),
@@ -169,10 +169,10 @@ def test_log_directory_missing_on_a_node_fails_the_job_with_one_line(tmp_path: P
 
 def test_lost_node_does_not_disturb_the_other_tasks(tmp_path: Path) -> None:
     job = request(app("x", num_replicas=2, min_replicas=1), tmp_path)
-    done = run(job, tmp_path, RANK="0", SAYS="srun: error: something else")
+    done = run(job, tmp_path, RANK="0", MESSAGE="srun: error: something else")
     assert done.stderr == "srun: error: something else\n"
     assert "show hostnames node4" not in calls(tmp_path)
-    done = run(job, tmp_path, RANK="0", SAYS="srun: error: Node failure on node4")
+    done = run(job, tmp_path, RANK="0", MESSAGE="srun: error: Node failure on node4")
     assert done.stderr == "srun: error: Node failure on node4\n"
     assert "show hostnames node4\n" in calls(tmp_path)
     assert "scancel --signal" not in calls(tmp_path)
@@ -180,7 +180,7 @@ def test_lost_node_does_not_disturb_the_other_tasks(tmp_path: Path) -> None:
 
 def test_job_with_too_few_nodes_left_is_requeued(tmp_path: Path) -> None:
     job = request(app("x", num_replicas=3, min_replicas=2), tmp_path)
-    run(job, tmp_path, RANK="0", SAYS="srun: error: Node failure on n[3-4]")
+    run(job, tmp_path, RANK="0", MESSAGE="srun: error: Node failure on n[3-4]")
     assert "requeue 7" in calls(tmp_path)
     assert "scancel --signal" not in calls(tmp_path)
 
@@ -219,7 +219,7 @@ def test_elastic_job_submits_a_job_for_each_missing_node(tmp_path: Path) -> None
 
 def test_lost_node_is_requested_again(tmp_path: Path) -> None:
     job = request(app("x", num_replicas=2, min_replicas=1), tmp_path)
-    run(job, tmp_path, RANK="0", SAYS="srun: error: Node failure on node4")
+    run(job, tmp_path, RANK="0", MESSAGE="srun: error: Node failure on node4")
     (asked,) = (line for line in calls(tmp_path).splitlines() if line.startswith("sbatch "))
     # The lost node may be used again, the remaining one not.
     assert "--exclude=node3 " in asked
@@ -233,7 +233,7 @@ def test_job_that_needs_all_nodes_requests_no_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "status", "has_run", "is_requeued"),
+    ("squeue", "status", "has_run", "is_requeued"),
     [
         ("echo 2", 0, True, False),
         ("echo 2", 143, True, True),
@@ -244,12 +244,12 @@ def test_job_that_needs_all_nodes_requests_no_others(tmp_path: Path) -> None:
     ],
 )
 def test_joining_node_runs_only_until_the_job_ends_or_is_requeued(
-    says: str, status: int, has_run: bool, is_requeued: bool, tmp_path: Path
+    squeue: str, status: int, has_run: bool, is_requeued: bool, tmp_path: Path
 ) -> None:
     application = app("-c", f"echo joined; exit {status}", entrypoint="bash", num_replicas=3, min_replicas=1)
     run(request(application, tmp_path), tmp_path, RANK="0")
     (tmp_path / "calls").unlink()
-    fake_command(tmp_path, "squeue", says)
+    fake_command(tmp_path, "squeue", squeue)
     joiner = JobRequest("job", [], (tmp_path / "sbatch.script").read_text())
     joined = {"TORCHX_JOINED_JOB": "5", "TORCHX_JOINED_LIFE": "2", "TORCHX_JOINED_LOG": "/logs/5-2.log"}
     done = run(joiner, tmp_path, RANK="0", **joined)
@@ -280,7 +280,7 @@ def test_elastic_job_is_requeued_if_another_node_stops_unasked(
 
 
 def test_script_leaves_a_lost_node_to_slurm_if_all_nodes_are_needed(tmp_path: Path) -> None:
-    run(request(app("x", num_replicas=2), tmp_path), tmp_path, SAYS="srun: error: Node failure on node4")
+    run(request(app("x", num_replicas=2), tmp_path), tmp_path, MESSAGE="srun: error: Node failure on node4")
     assert "requeue" not in calls(tmp_path)
     assert "scancel --signal" not in calls(tmp_path)
 

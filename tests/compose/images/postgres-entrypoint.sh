@@ -23,7 +23,7 @@ local all all trust
 host all all 127.0.0.1/32 trust
 host all all all scram-sha-256
 END
-    # On its socket alone, so that nobody takes the server for ready while the database is missing.
+    # On its socket only, so that the server does not seem ready before the database exists.
     pg_ctl --wait start -o "-c listen_addresses=''"
     createdb --username="$POSTGRES_USER" "$POSTGRES_DB"
     pg_ctl --wait --mode=fast stop
