@@ -30,12 +30,12 @@ from elasticqa.config.environment import (
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.task import load_task
 from elasticqa.distributed.addresses import address_towards, endpoint, first_host_of, job_port
-from elasticqa.distributed.node_facts import node_facts
+from elasticqa.distributed.facts import node_facts
 from elasticqa.distributed.process_environment import replace_environment, set_torch_defaults, without_outer_allocation
 from elasticqa.distributed.topology import check_parallel, resolve_precision
 from elasticqa.elastic.preflight import JobNode, check_joining_node, check_starting_nodes
 from elasticqa.errors import ConfigError, DataError, ExitCode, shown
-from elasticqa.run.home import HomeError, home, new_run_id
+from elasticqa.run.home import home, new_run_id
 
 _TRAINER = "elasticqa.training.main"
 _RENDEZVOUS_CONF = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=6"
@@ -168,7 +168,7 @@ def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
         num_gpus: requested per node.
 
     Raises:
-        ConfigError, DataError, HomeError: with a message of one line.
+        ConfigError, DataError: with a message of one line.
     """
     if num_gpus > torch.cuda.device_count():
         raise ConfigError(
@@ -206,7 +206,7 @@ def main(argv: Sequence[str]) -> int:
             options = [*torchrun_options(launch, environ), f"--local-addr={local_address(launch, environ)}"]
             environ[MIN_NODES_VARIABLE] = str(launch.min_nodes)
             environ[NPROC_PER_NODE_VARIABLE] = str(launch.nproc_per_node)
-    except (ConfigError, DataError, HomeError) as error:
+    except (ConfigError, DataError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
         return ExitCode.BAD_REQUEST
     if launch is None:

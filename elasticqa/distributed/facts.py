@@ -15,6 +15,8 @@ import torch
 from elasticqa.config.environment import JOINED_JOB_VARIABLE
 
 PACKAGES = ("elasticqa", "transformers", "tokenizers", "datasets", "numpy", "triton", "torchx")
+COMPARED_VERSIONS = ("python", "torch", "cuda", "elasticqa", "transformers")
+"""Must be the same on all nodes of a job."""
 GIT_TIMEOUT_S = 10.0
 
 
@@ -57,6 +59,28 @@ def software_facts() -> dict[str, str | None]:
     return facts | {name: _version_of(name) for name in PACKAGES}
 
 
+def node_facts(number: int, first_host: str, refusal: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return facts that are compared with those of the other nodes of the job before it starts.
+
+    Args:
+        number: of this node in its job, from 0.
+        first_host: name of the first node.
+        refusal: why this node cannot run the job, or None.
+        environ: of this process.
+    """
+    host, versions = socket.gethostname(), software_facts()
+    return {
+        "number": number,
+        "host": host,
+        "finds_first": _addresses(first_host) != [],
+        "own_addresses": _addresses(host),
+        "chooses_interface": bool(environ.get("GLOO_SOCKET_IFNAME")),
+        "versions": {name: versions[name] for name in COMPARED_VERSIONS},
+        "refusal": refusal,
+        "sees_home": True,
+    }
+
+
 def git_facts(path: Path) -> dict[str, Any] | None:
     """Return commit and dirtiness of the repository that holds `path`; None without a repository, a commit or git.
 
@@ -81,6 +105,14 @@ def scheduler_facts(environ: Mapping[str, str]) -> dict[str, Any]:
         "submitted_at": _seconds(environ.get("SLURM_JOB_SUBMIT_TIME")),
         "started_at": _seconds(environ.get("SLURM_JOB_START_TIME")),
     }
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in answers))
 
 
 def _cpu_name() -> str | None:

@@ -1,4 +1,4 @@
-"""Why nodes of a job cannot train together, from the facts that each reports of itself (`distributed.node_facts`)."""
+"""Why nodes of a job cannot train together, from the facts that each reports of itself (`distributed.facts`)."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence

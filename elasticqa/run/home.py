@@ -12,42 +12,33 @@ from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 
 
-class HomeError(ConfigError):
-    """The home directory cannot hold runs."""
-
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(path, problem)
-        self.path = path
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return (
-            f"home directory {self.path} {self.problem}: runs are written there; set ELASTICQA_HOME to a directory "
-            "that you can write"
-        )
-
-
 def home(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
     """Return the home directory, created if absent.
 
     Raises:
-        HomeError: it cannot be created or written.
+        ConfigError: it cannot be created or written.
     """
     path = home_of(environ)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HomeError(path, f"cannot be created ({error.strerror})") from error
+        raise _unusable(path, f"cannot be created ({error.strerror})") from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise HomeError(path, "is not writable")
+        raise _unusable(path, "is not writable")
     return path
+
+
+def _unusable(path: Path, problem: str) -> ConfigError:
+    return ConfigError(
+        f"home directory {path} {problem}: runs are written there; set ELASTICQA_HOME to a directory that you can write"
+    )
 
 
 def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
     """Return the directory of all run directories; it is not created.
 
     Raises:
-        HomeError: as `home` does.
+        ConfigError: as `home` does.
     """
     return runs_dir_of(home(environ))
 

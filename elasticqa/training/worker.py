@@ -28,7 +28,6 @@ from elasticqa.errors import (
     one_line,
 )
 from elasticqa.run.attempt import Attempt, write_end
-from elasticqa.run.home import HomeError
 from elasticqa.run.oom_records import OutOfMemoryRecord, write_oom_record
 from elasticqa.training.startup_timer import StartupTimer
 from elasticqa.training.step_metrics import NonFiniteLossError
@@ -36,9 +35,9 @@ from elasticqa.training.step_metrics import NonFiniteLossError
 PROCESS_GROUP_TIMEOUT = timedelta(minutes=5)
 """For the slowest collective of a healthy rank; the health check notices lost ranks long before."""
 
-_AGREED = (ConfigError, DataError, MicroBatchTooLargeError, HomeError, NonFiniteLossError, CheckpointError)
+_AGREED = (ConfigError, DataError, MicroBatchTooLargeError, NonFiniteLossError, CheckpointError)
 """Errors that every rank raises at the same place."""
-_REFUSALS = (ConfigError, DataError, MicroBatchTooLargeError, HomeError, RunRemovedError)
+_REFUSALS = (ConfigError, DataError, MicroBatchTooLargeError, RunRemovedError)
 _FAILURES = (NonFiniteLossError, CheckpointError, JournalError)
 _FATAL = (NonFiniteLossError, MicroBatchTooLargeError)
 """Errors that a restart would raise again."""

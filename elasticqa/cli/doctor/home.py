@@ -10,7 +10,8 @@ from pathlib import Path
 from db.storage.home import MOUNTS, SHARED_FILE_SYSTEMS, file_system_of
 from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
 from elasticqa.cli.doctor.slurm import is_configured
-from elasticqa.run.home import HomeError, home
+from elasticqa.errors import ConfigError
+from elasticqa.run.home import home
 
 LITTLE_SPACE = 10 * 10**9
 """Bytes: three checkpoints of BERT-base with its optimizer take 4 GB, features and models 1 GB."""
@@ -22,7 +23,7 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
     """Check the home directory, which is created if it does not exist."""
     try:
         path = home(environ)
-    except HomeError as error:
+    except ConfigError as error:
         return [fail("home", str(error), "set ELASTICQA_HOME to a directory that you can write")]
     try:
         with tempfile.NamedTemporaryFile(dir=path, prefix=".doctor-") as file:

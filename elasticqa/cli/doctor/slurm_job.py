@@ -14,7 +14,8 @@ from typing import Any
 from elasticqa.cli.doctor.finding import Finding, fail, ok
 from elasticqa.cli.doctor.slurm import SlurmError, is_configured, output
 from elasticqa.cli.doctor.slurm_findings import findings_of
-from elasticqa.run.home import HomeError, home
+from elasticqa.errors import ConfigError
+from elasticqa.run.home import home
 
 MARKER = "elasticqa-doctor: "
 """Prefix of the nodes' messages in the output of srun."""
@@ -49,7 +50,7 @@ def run_check_job(
         directory = home(environ) / "slurm"
         directory.mkdir(exist_ok=True)
         (directory / name).write_text("", encoding="utf-8")
-    except (HomeError, OSError) as error:
+    except (ConfigError, OSError) as error:
         return [fail("home", str(error), "set ELASTICQA_HOME to a directory that all nodes can write")]
     try:
         job = _CheckJob(name, flags, environ)

@@ -20,9 +20,9 @@ import torch.distributed as dist
 from elasticqa.cli.doctor.slurm_job import MARKER
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.distributed.addresses import endpoint, first_host_of, job_port
-from elasticqa.distributed.node_facts import node_facts
+from elasticqa.distributed.facts import node_facts
 from elasticqa.errors import ConfigError, first_line
-from elasticqa.run.home import HomeError, home
+from elasticqa.run.home import home
 
 TIMEOUT = timedelta(seconds=60)
 NUM_REPEATS = 5
@@ -138,7 +138,7 @@ def _facts(number: int, host: str, mark: str, environ: Mapping[str, str]) -> dic
         facts["sees_home"] = (directory / mark).is_file()
         directory.mkdir(exist_ok=True)
         (directory / f"{mark}-{number}").write_text(facts["host"], encoding="utf-8")
-    except (HomeError, OSError) as error:
+    except (ConfigError, OSError) as error:
         facts["sees_home"], facts["home_error"] = False, str(error)
     return facts
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticqa.run.home import HomeError, home, new_run_id, runs_dir
+from elasticqa.errors import ConfigError
+from elasticqa.run.home import home, new_run_id, runs_dir
 from tests.support.processes import run_python
 
 
@@ -16,7 +17,7 @@ def test_home_is_created_at_the_path_of_the_variable(tmp_path: Path) -> None:
 
 def test_home_that_cannot_be_created_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(HomeError, match=r"file/home cannot be created .*set ELASTICQA_HOME") as caught:
+    with pytest.raises(ConfigError, match=r"file/home cannot be created .*set ELASTICQA_HOME") as caught:
         home({"ELASTICQA_HOME": str(tmp_path / "file" / "home")})
     assert "\n" not in str(caught.value)
 
@@ -31,11 +32,12 @@ def test_home_without_write_permission_is_refused() -> None:
 
 ASK_AS_NOBODY = """
 import os, sys
-from elasticqa.run.home import HomeError, home
+from elasticqa.run.home import home
+from elasticqa.errors import ConfigError
 os.getuid() or os.setuid(65534)
 try:
     home({"ELASTICQA_HOME": sys.argv[1]})
-except HomeError as error:
+except ConfigError as error:
     print(error)
 """
 
