@@ -75,8 +75,8 @@ def pack(features: Features, indices: Indices) -> MicroBatch:
     position_ids = np.arange(cu_lengths[-1]) - np.repeat(cu_lengths[:-1], lengths)
     flat = np.repeat(begins, lengths) + position_ids
     longest = int(lengths.max())
-    places = np.arange(longest)
-    mask = places < lengths[:, None]
+    columns = np.arange(longest)
+    mask = columns < lengths[:, None]
     row_of_token = np.repeat(np.arange(len(chosen)), lengths)
     weight = 1.0 if len(indices) else 0.0
     return MicroBatch(
@@ -90,7 +90,7 @@ def pack(features: Features, indices: Indices) -> MicroBatch:
         start_positions=torch.from_numpy(features.start_position[chosen].astype(np.int64)),
         end_positions=torch.from_numpy(features.end_position[chosen].astype(np.int64)),
         weights=torch.full((len(chosen),), weight),
-        pad_index=torch.from_numpy((cu_lengths[:-1, None] + places) % cu_lengths[-1]),
+        pad_index=torch.from_numpy((cu_lengths[:-1, None] + columns) % cu_lengths[-1]),
         unpad_index=torch.from_numpy(row_of_token * longest + position_ids),
         mask=torch.from_numpy(mask),
     )

@@ -95,9 +95,9 @@ def best_spans(
     if len(filled):
         first = _first_maximum(score, np.cumsum(sizes)[filled] - sizes[filled], sizes[filled])
         best[filled] = score[first]
-        places = features.char_offsets[_ranges(features.offsets[chosen] + context, sizes)]
-        start_char[filled] = places[first, 0]
-        end_char[filled] = places[first + width[first], 1]
+        char_offsets = features.char_offsets[_ranges(features.offsets[chosen] + context, sizes)]
+        start_char[filled] = char_offsets[first, 0]
+        end_char[filled] = char_offsets[first + width[first], 1]
     return Spans(chosen, best, start_char, end_char)
 
 
@@ -128,8 +128,8 @@ def _first_maximum(
 ) -> NDArray[np.int64]:
     """Return the index of the first maximum of each segment; segments are contiguous and not empty."""
     is_maximum = values == np.repeat(np.maximum.reduceat(values, begins), sizes)
-    places = np.flatnonzero(is_maximum)
-    return np.take(places, np.searchsorted(places, begins))
+    maxima = np.flatnonzero(is_maximum)
+    return np.take(maxima, np.searchsorted(maxima, begins))
 
 
 def _ranges(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -141,11 +141,11 @@ def _answer_tokens(examples: Sequence[Example], contexts: Tokenized, context_of:
     sizes = np.zeros(len(contexts.offsets) - 1, dtype=np.int64)
     sizes[context_of] = [len(example.context) + 1 for example in examples]
     base = np.cumsum(sizes) - sizes
-    places = contexts.char_offsets + np.repeat(base, np.diff(contexts.offsets))[:, None]
+    global_offsets = contexts.char_offsets + np.repeat(base, np.diff(contexts.offsets))[:, None]
     # A normalizer that reorders marks can make offsets descend; searchsorted needs them ascending.
-    np.maximum.accumulate(places, axis=0, out=places)
-    first = np.searchsorted(places[:, 0], base[context_of] + begin, side="right") - 1
-    last = np.searchsorted(places[:, 1], base[context_of] + end, side="left")
+    np.maximum.accumulate(global_offsets, axis=0, out=global_offsets)
+    first = np.searchsorted(global_offsets[:, 0], base[context_of] + begin, side="right") - 1
+    last = np.searchsorted(global_offsets[:, 1], base[context_of] + end, side="left")
     return np.where(found, first, -1), last
 
 

@@ -92,7 +92,7 @@ def tokenize(backend: Tokenizer, texts: Sequence[str], *, with_offsets: bool = T
     """Return the tokens of the texts; uses one thread per core."""
     encode = backend.encode_batch if with_offsets else backend.encode_batch_fast
     ids: list[NDArray[np.int32]] = []
-    places: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
+    char_offsets: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
     lengths: list[int] = []
     for begin in range(0, len(texts), _CHUNK):
         encodings = encode(list(texts[begin : begin + _CHUNK]), add_special_tokens=False)
@@ -100,9 +100,9 @@ def tokenize(backend: Tokenizer, texts: Sequence[str], *, with_offsets: bool = T
         ids.append(np.fromiter(chain.from_iterable(e.ids for e in encodings), dtype=np.int32))
         if with_offsets:
             pairs = chain.from_iterable(e.offsets for e in encodings)
-            places.append(np.fromiter(chain.from_iterable(pairs), dtype=np.int32))
+            char_offsets.append(np.fromiter(chain.from_iterable(pairs), dtype=np.int32))
     return Tokenized(
         ids=np.concatenate(ids),
-        char_offsets=np.concatenate(places).reshape(-1, 2),
+        char_offsets=np.concatenate(char_offsets).reshape(-1, 2),
         offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
     )

@@ -35,12 +35,12 @@ class AdamWKernel:
         counts = -(-sizes // _CHUNK)
         tensors = torch.repeat_interleave(torch.arange(len(sizes)), counts)
         firsts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-        places = (torch.arange(len(tensors)) - firsts) * _CHUNK
+        offsets = (torch.arange(len(tensors)) - firsts) * _CHUNK
         self._layout = [
             each.to(device, dtype)
             for each, dtype in (
                 (tensors, torch.int32),
-                (places, torch.int32),
+                (offsets, torch.int32),
                 (sizes, torch.int32),
                 (torch.tensor([group["weight_decay"] for group, _ in groups]), torch.float32),
             )
@@ -81,9 +81,9 @@ class AdamWKernel:
     def _launch(
         self, learning_rate: Tensor, corrections: Tensor, divisor: Tensor, skip: Tensor, *, is_aligned: bool
     ) -> None:
-        tensors, places, sizes, decays = self._layout
+        tensors, offsets, sizes, decays = self._layout
         _KERNELS.adamw_update[(len(tensors),)](
-            self._addresses, tensors, places, sizes, decays, learning_rate, corrections, divisor, skip,
+            self._addresses, tensors, offsets, sizes, decays, learning_rate, corrections, divisor, skip,
             len(self._parameters), *self._betas, self._epsilon, CHUNK=_CHUNK, IS_ALIGNED=is_aligned, num_warps=_WARPS,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ def _floats(address, IS_ALIGNED: tl.constexpr):
 
 @triton.jit
 def adamw_update(
-    addresses, chunk_tensors, chunk_places, sizes, decays, rate, corrections, divisor, skip,
+    addresses, chunk_tensors, chunk_offsets, sizes, decays, rate, corrections, divisor, skip,
     num_tensors, beta1, beta2, epsilon, CHUNK: tl.constexpr, IS_ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """Update one chunk of one weight, unless ``skip`` is 1.
@@ -31,13 +31,13 @@ def adamw_update(
     if tl.load(skip) != 0:
         return
     tensor = tl.load(chunk_tensors + tl.program_id(0))
-    places = tl.load(chunk_places + tl.program_id(0)) + tl.arange(0, CHUNK)
-    is_inside = places < tl.load(sizes + tensor)
+    offsets = tl.load(chunk_offsets + tl.program_id(0)) + tl.arange(0, CHUNK)
+    is_inside = offsets < tl.load(sizes + tensor)
     bases = addresses + tensor
-    weight = _floats(bases, IS_ALIGNED) + places
-    gradient = _floats(bases + num_tensors, IS_ALIGNED) + places
-    average = _floats(bases + 2 * num_tensors, IS_ALIGNED) + places
-    square = _floats(bases + 3 * num_tensors, IS_ALIGNED) + places
+    weight = _floats(bases, IS_ALIGNED) + offsets
+    gradient = _floats(bases + num_tensors, IS_ALIGNED) + offsets
+    average = _floats(bases + 2 * num_tensors, IS_ALIGNED) + offsets
+    square = _floats(bases + 3 * num_tensors, IS_ALIGNED) + offsets
     lr = tl.load(rate)
     g = tl.load(gradient, mask=is_inside, other=0.0) / tl.load(divisor)
     w = tl.load(weight, mask=is_inside, other=0.0)

@@ -68,8 +68,8 @@ def attention_forward(
     key += first * stride
     value += first * stride
     output += first * num_heads * SIZE
-    offsets = head * SIZE + sizes[None, :]
-    q = tl.load(query + rows[:, None] * stride + offsets, mask=is_row[:, None], other=0.0)
+    head_offsets = head * SIZE + sizes[None, :]
+    q = tl.load(query + rows[:, None] * stride + head_offsets, mask=is_row[:, None], other=0.0)
     highest = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     result = tl.zeros([QUERIES, SIZE], tl.float32)
@@ -78,9 +78,9 @@ def attention_forward(
     for start in range(0, length, KEYS):
         columns = start + tl.arange(0, KEYS)
         is_column = columns < length
-        places = columns[:, None] * stride + offsets
-        k = tl.load(key + places, mask=is_column[:, None], other=0.0)
-        v = tl.load(value + places, mask=is_column[:, None], other=0.0)
+        offsets = columns[:, None] * stride + head_offsets
+        k = tl.load(key + offsets, mask=is_column[:, None], other=0.0)
+        v = tl.load(value + offsets, mask=is_column[:, None], other=0.0)
         scores = tl.dot(q, tl.trans(k)) * scale_log2
         scores = tl.where(is_column[None, :], scores, float("-inf"))
         higher = tl.maximum(highest, tl.max(scores, 1))
@@ -92,8 +92,8 @@ def attention_forward(
         result = result * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
         highest = higher
     result = result * (1 / (keep_share * total))[:, None]
-    places = rows[:, None] * num_heads * SIZE + offsets
-    tl.store(output + places, result.to(output.dtype.element_ty), mask=is_row[:, None])
+    offsets = rows[:, None] * num_heads * SIZE + head_offsets
+    tl.store(output + offsets, result.to(output.dtype.element_ty), mask=is_row[:, None])
     tl.store(log_sums + head * num_tokens + begin + rows, highest + tl.log2(total), mask=is_row)
 
 
@@ -125,25 +125,25 @@ def attention_backward(
     output += first * num_heads * SIZE
     gradient += first * num_heads * SIZE
     log_sums += head * num_tokens + begin
-    offsets = head * SIZE + sizes[None, :]
-    places = mine[:, None] * stride + offsets
-    output_places = mine[:, None] * num_heads * SIZE + offsets
+    head_offsets = head * SIZE + sizes[None, :]
+    offsets = mine[:, None] * stride + head_offsets
+    output_offsets = mine[:, None] * num_heads * SIZE + head_offsets
     if HAS_DROPOUT:
         step_seed = tl.load(seed)
     if number < num_blocks:
         if HAS_DROPOUT:
             column_keys = _keys_of_columns(mine)[:, None]
-        k = tl.load(key + places, mask=is_mine[:, None], other=0.0)
-        v = tl.load(value + places, mask=is_mine[:, None], other=0.0)
+        k = tl.load(key + offsets, mask=is_mine[:, None], other=0.0)
+        v = tl.load(value + offsets, mask=is_mine[:, None], other=0.0)
         dk = tl.zeros([BLOCK, SIZE], tl.float32)
         dv = tl.zeros([BLOCK, SIZE], tl.float32)
         for start in range(0, length, BLOCK):
             rows = start + tl.arange(0, BLOCK)
             is_row = rows < length
-            row_places = rows[:, None] * num_heads * SIZE + offsets
-            q = tl.load(query + rows[:, None] * stride + offsets, mask=is_row[:, None], other=0.0)
-            g = tl.load(gradient + row_places, mask=is_row[:, None], other=0.0)
-            o = tl.load(output + row_places, mask=is_row[:, None], other=0.0)
+            row_offsets = rows[:, None] * num_heads * SIZE + head_offsets
+            q = tl.load(query + rows[:, None] * stride + head_offsets, mask=is_row[:, None], other=0.0)
+            g = tl.load(gradient + row_offsets, mask=is_row[:, None], other=0.0)
+            o = tl.load(output + row_offsets, mask=is_row[:, None], other=0.0)
             # inf makes the probabilities of rows beyond the feature 0.
             log_sum = tl.load(log_sums + rows, mask=is_row, other=float("inf"))
             delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
@@ -158,13 +158,13 @@ def attention_backward(
             d_scores = weights * (d_weights - delta[None, :])
             dk += tl.dot(d_scores.to(q.dtype), q)
         dk = dk * (scale / keep_share)
-        tl.store(key_gradient + places, dk.to(key_gradient.dtype.element_ty), mask=is_mine[:, None])
+        tl.store(key_gradient + offsets, dk.to(key_gradient.dtype.element_ty), mask=is_mine[:, None])
         dv = dv / keep_share
-        tl.store(value_gradient + places, dv.to(value_gradient.dtype.element_ty), mask=is_mine[:, None])
+        tl.store(value_gradient + offsets, dv.to(value_gradient.dtype.element_ty), mask=is_mine[:, None])
     else:
-        q = tl.load(query + places, mask=is_mine[:, None], other=0.0)
-        g = tl.load(gradient + output_places, mask=is_mine[:, None], other=0.0)
-        o = tl.load(output + output_places, mask=is_mine[:, None], other=0.0)
+        q = tl.load(query + offsets, mask=is_mine[:, None], other=0.0)
+        g = tl.load(gradient + output_offsets, mask=is_mine[:, None], other=0.0)
+        o = tl.load(output + output_offsets, mask=is_mine[:, None], other=0.0)
         log_sum = tl.load(log_sums + mine, mask=is_mine, other=float("inf"))
         delta = tl.sum(g.to(tl.float32) * o.to(tl.float32), 1) * keep_share
         dq = tl.zeros([BLOCK, SIZE], tl.float32)
@@ -173,9 +173,9 @@ def attention_backward(
         for start in range(0, length, BLOCK):
             columns = start + tl.arange(0, BLOCK)
             is_column = columns < length
-            column_places = columns[:, None] * stride + offsets
-            k = tl.load(key + column_places, mask=is_column[:, None], other=0.0)
-            v = tl.load(value + column_places, mask=is_column[:, None], other=0.0)
+            column_offsets = columns[:, None] * stride + head_offsets
+            k = tl.load(key + column_offsets, mask=is_column[:, None], other=0.0)
+            v = tl.load(value + column_offsets, mask=is_column[:, None], other=0.0)
             weights = tl.exp2(tl.dot(q, tl.trans(k)) * scale_log2 - log_sum[:, None])
             d_weights = tl.dot(g, tl.trans(v))
             if HAS_DROPOUT:
@@ -184,4 +184,4 @@ def attention_backward(
             d_scores = weights * (d_weights - delta[:, None])
             dq += tl.dot(d_scores.to(k.dtype), k)
         dq = dq * (scale / keep_share)
-        tl.store(query_gradient + places, dq.to(query_gradient.dtype.element_ty), mask=is_mine[:, None])
+        tl.store(query_gradient + offsets, dq.to(query_gradient.dtype.element_ty), mask=is_mine[:, None])

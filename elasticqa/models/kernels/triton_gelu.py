@@ -21,11 +21,11 @@ def gelu(values, bias, output, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.
     is_column = columns < width
     is_inside = (start + rows < num_rows)[:, None] & is_column[None, :]
     # The matrix may have more than 2**31 values, a block does not.
-    places = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
-    x = tl.load(values + places, mask=is_inside, other=0.0).to(tl.float32)
+    offsets = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+    x = tl.load(values + offsets, mask=is_inside, other=0.0).to(tl.float32)
     x += tl.load(bias + columns, mask=is_column, other=0.0)[None, :]
     result = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
-    tl.store(output + places, result.to(output.dtype.element_ty), mask=is_inside)
+    tl.store(output + offsets, result.to(output.dtype.element_ty), mask=is_inside)
 
 
 @triton.jit
@@ -41,12 +41,12 @@ def gelu_backward(
     for start in range(program * ROWS, num_rows, num_programs * ROWS):
         rows = tl.arange(0, ROWS)
         is_inside = (start + rows < num_rows)[:, None] & is_column[None, :]
-        places = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
-        x = tl.load(values + places, mask=is_inside, other=0.0).to(tl.float32) + b
-        g = tl.load(gradient + places, mask=is_inside, other=0.0).to(tl.float32)
+        offsets = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+        x = tl.load(values + offsets, mask=is_inside, other=0.0).to(tl.float32) + b
+        g = tl.load(gradient + offsets, mask=is_inside, other=0.0).to(tl.float32)
         slope = 0.5 * (1 + tl.erf(x * 0.7071067811865476))
         slope += x * 0.3989422804014327 * tl.exp2(x * x * -0.7213475204444817)
         g = g * slope
-        tl.store(output + places, g.to(output.dtype.element_ty), mask=is_inside)
+        tl.store(output + offsets, g.to(output.dtype.element_ty), mask=is_inside)
         total += tl.sum(g, 0)
     tl.store(sums + program * width + columns, total, mask=is_column)

@@ -34,18 +34,18 @@ def residual_layer_norm(
     columns = tl.arange(0, WIDTH)
     is_column = columns < width
     # The matrix may have more than 2**31 values, a row does not.
-    places = tl.cast(row, tl.int64) * width + columns
-    x = tl.load(values + places, mask=is_column, other=0.0).to(tl.float32)
+    offsets = tl.cast(row, tl.int64) * width + columns
+    x = tl.load(values + offsets, mask=is_column, other=0.0).to(tl.float32)
     x += tl.load(bias + columns, mask=is_column, other=0.0)
     if HAS_DROPOUT:
         x = tl.where(_kept(tl.load(seed), row, columns, width, threshold), x * keep_factor, 0.0)
-    x += tl.load(residual + places, mask=is_column, other=0.0).to(tl.float32)
+    x += tl.load(residual + offsets, mask=is_column, other=0.0).to(tl.float32)
     mean = tl.sum(x, 0) / width
     centred = tl.where(is_column, x - mean, 0.0)
     inverse = 1 / tl.sqrt(tl.sum(centred * centred, 0) / width + epsilon)
     w = tl.load(weight + columns, mask=is_column, other=0.0)
     b = tl.load(shift + columns, mask=is_column, other=0.0)
-    tl.store(output + places, (centred * inverse * w + b).to(output.dtype.element_ty), mask=is_column)
+    tl.store(output + offsets, (centred * inverse * w + b).to(output.dtype.element_ty), mask=is_column)
     tl.store(means + row, mean)
     tl.store(inverses + row, inverse)
 
@@ -67,24 +67,24 @@ def residual_layer_norm_backward(
     weight_sum = tl.zeros([WIDTH], tl.float32)
     shift_sum = tl.zeros([WIDTH], tl.float32)
     for row in range(program, num_rows, num_programs):
-        places = tl.cast(row, tl.int64) * width + columns
-        g = tl.load(gradient + places, mask=is_column, other=0.0).to(tl.float32)
-        x = tl.load(values + places, mask=is_column, other=0.0).to(tl.float32) + b
+        offsets = tl.cast(row, tl.int64) * width + columns
+        g = tl.load(gradient + offsets, mask=is_column, other=0.0).to(tl.float32)
+        x = tl.load(values + offsets, mask=is_column, other=0.0).to(tl.float32) + b
         if HAS_DROPOUT:
             kept = _kept(tl.load(seed), row, columns, width, threshold)
             x = tl.where(kept, x * keep_factor, 0.0)
-        x += tl.load(residual + places, mask=is_column, other=0.0).to(tl.float32)
+        x += tl.load(residual + offsets, mask=is_column, other=0.0).to(tl.float32)
         inverse = tl.load(inverses + row)
         normal = tl.where(is_column, (x - tl.load(means + row)) * inverse, 0.0)
         weight_sum += g * normal
         shift_sum += g
         g = g * w
         g = (g - normal * (tl.sum(g * normal, 0) / width) - tl.sum(g, 0) / width) * inverse
-        tl.store(residual_gradient + places, g.to(residual_gradient.dtype.element_ty), mask=is_column)
+        tl.store(residual_gradient + offsets, g.to(residual_gradient.dtype.element_ty), mask=is_column)
         if HAS_DROPOUT:
             g = tl.where(kept, g * keep_factor, 0.0)
         bias_sum += tl.where(is_column, g, 0.0)
-        tl.store(value_gradient + places, g.to(value_gradient.dtype.element_ty), mask=is_column)
+        tl.store(value_gradient + offsets, g.to(value_gradient.dtype.element_ty), mask=is_column)
     sums = partial_sums + program * width + columns
     tl.store(sums, bias_sum, mask=is_column)
     tl.store(sums + num_programs * width, weight_sum, mask=is_column)

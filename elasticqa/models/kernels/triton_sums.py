@@ -21,8 +21,8 @@ def partial_sums(values, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.
         rows = tl.arange(0, ROWS)
         is_inside = (start + rows < num_rows)[:, None] & is_column[None, :]
         # The matrix may have more than 2**31 values, a block does not.
-        places = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
-        block = tl.load(values + places, mask=is_inside, other=0.0)
+        offsets = tl.cast(start, tl.int64) * width + (rows[:, None] * width + columns[None, :])
+        block = tl.load(values + offsets, mask=is_inside, other=0.0)
         total += tl.sum(block.to(tl.float32), 0)
     tl.store(sums + program * width + columns, total, mask=is_column)
 
@@ -37,6 +37,6 @@ def finish_sums(sums, output, num_partial, width, ROWS: tl.constexpr, COLUMNS: t
     for start in range(0, num_partial, ROWS):
         rows = start + tl.arange(0, ROWS)
         is_inside = (rows < num_partial)[:, None] & is_column[None, :]
-        places = (matrix * num_partial + rows)[:, None] * width + columns[None, :]
-        total += tl.sum(tl.load(sums + places, mask=is_inside, other=0.0), 0)
+        offsets = (matrix * num_partial + rows)[:, None] * width + columns[None, :]
+        total += tl.sum(tl.load(sums + offsets, mask=is_inside, other=0.0), 0)
     tl.store(output + matrix * width + columns, total, mask=is_column)
