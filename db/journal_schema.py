@@ -14,7 +14,7 @@ Provenance = Literal["measured", "imported", "reported"]
 
 LATEST_TIME = 1e11
 """Unix seconds of the year 5138; calendars cannot show later times."""
-MOST_PHASES = 50
+MAX_PHASES = 50
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def _are_hosts(value: Any) -> bool:
 
 
 def _are_phases(value: Any) -> bool:
-    return type(value) is dict and len(value) <= MOST_PHASES and all(is_time(seconds) for seconds in value.values())
+    return type(value) is dict and len(value) <= MAX_PHASES and all(is_time(seconds) for seconds in value.values())
 
 
 def _one_of(*words: str) -> Check:
@@ -60,7 +60,7 @@ Text = Annotated[str, Check("a text", lambda value: type(value) is str)]
 Object = Annotated[dict[str, Any], Check("an object", lambda value: type(value) is dict)]
 Array = Annotated[list[Any], Check("a list", lambda value: type(value) is list)]
 Hosts = Annotated[list[dict[str, Any]], Check("a list of hosts, each an object with a node_rank", _are_hosts)]
-StartupTimer = Annotated[dict[str, float], Check(f"an object of at most {MOST_PHASES} names with seconds", _are_phases)]
+Phases = Annotated[dict[str, float], Check(f"an object of at most {MAX_PHASES} names with seconds", _are_phases)]
 Unchecked = Annotated[Any, Check("any value", lambda _: True)]
 """For keys that ingest does not store in a column of their own."""
 
@@ -115,7 +115,7 @@ class SetupLine(Line):
     precision: Text | None = None
     attention: Text | None = None
     setup_time_s: Number | None = None
-    phases: StartupTimer | None = None
+    phases: Phases | None = None
     steps_per_epoch: Unchecked = None
     is_compiled: Unchecked = None
     is_captured: Unchecked = None
@@ -215,7 +215,7 @@ class EndLine(Line):
     peak_reserved_bytes: BigCount | None = None
     samples_per_s: Number | None = None
     tokens_per_s: Number | None = None
-    phases: StartupTimer | None = None
+    phases: Phases | None = None
     samples_seen: Unchecked = None
     is_fatal: Unchecked = None
 

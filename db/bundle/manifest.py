@@ -12,11 +12,11 @@ from db.storage.home import RUN_ID_PATTERN
 NAME = "bundle.json"
 FORMAT = "elasticqa-bundle"
 VERSION = 1
-MOST_FILES = 100_000
-MOST_MANIFEST_BYTES = 32 * 2**20
-MOST_BYTES = 64 * 2**30
+MAX_FILES = 100_000
+MAX_MANIFEST_BYTES = 32 * 2**20
+MAX_BYTES = 64 * 2**30
 """Of the unpacked files."""
-_MOST_NAME_CHARACTERS = 400
+_MAX_NAME_CHARACTERS = 400
 METADATA = ".metadata"
 """The only hidden file of a run: torch writes it in each checkpoint."""
 # One part of a path: not hidden (this excludes "." and ".."), no separator, no control character.
@@ -67,7 +67,7 @@ def is_safe_name(name: str) -> bool:
     [True, False, False, False, False]
     """
     parts = name.split("/")
-    return len(name) <= _MOST_NAME_CHARACTERS and all(part == METADATA or _PART.fullmatch(part) for part in parts)
+    return len(name) <= _MAX_NAME_CHARACTERS and all(part == METADATA or _PART.fullmatch(part) for part in parts)
 
 
 def parse_manifest(path: Path, data: bytes) -> Manifest:
@@ -87,14 +87,14 @@ def parse_manifest(path: Path, data: bytes) -> Manifest:
     run_id, files = top.get("run_id"), top.get("files")
     if not isinstance(run_id, str) or not RUN_ID_PATTERN.fullmatch(run_id):
         raise BundleError(path, f"run_id={run_id!r:.80} is not a plain name of up to 64 letters, digits, '.', '_', '-'")
-    if not isinstance(files, list) or not 0 < len(files) <= MOST_FILES:
-        raise BundleError(path, f"files is not a list of 1 to {MOST_FILES:,} files")
+    if not isinstance(files, list) or not 0 < len(files) <= MAX_FILES:
+        raise BundleError(path, f"files is not a list of 1 to {MAX_FILES:,} files")
     manifest = Manifest(run_id, tuple(_entry(path, item) for item in files))
     names = {entry.name for entry in manifest.entries}
     if len(names) < len(manifest.entries):
         raise BundleError(path, "a file is named twice")
-    if manifest.num_bytes > MOST_BYTES:
-        raise BundleError(path, f"{manifest.num_bytes:,} bytes unpacked, the limit is {MOST_BYTES // 2**30} GiB")
+    if manifest.num_bytes > MAX_BYTES:
+        raise BundleError(path, f"{manifest.num_bytes:,} bytes unpacked, the limit is {MAX_BYTES // 2**30} GiB")
     return manifest
 
 

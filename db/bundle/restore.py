@@ -10,10 +10,10 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from db.bundle.manifest import MOST_MANIFEST_BYTES, NAME, BundleError, Entry, Manifest, parse_manifest
+from db.bundle.manifest import MAX_MANIFEST_BYTES, NAME, BundleError, Entry, Manifest, parse_manifest
 from db.storage.durable import AddedRun, commit_run_dir, fsync_path, staged_run_dir
 
-MOST_RATIO = 200
+MAX_RATIO = 200
 """Limit of unpacked over packed bytes; journals reach about 20."""
 _FREE_RATIO_BYTES = 64 * 2**20
 """Bundles of at most this size, unpacked, may have any ratio."""
@@ -68,17 +68,17 @@ def _read_manifest(path: Path, tar: tarfile.TarFile) -> Manifest:
     first = tar.next()
     if first is None or first.name != NAME or not first.isreg():
         raise BundleError(path, f"its first member is not {NAME}: make bundles with `elasticqa export`")
-    if first.size > MOST_MANIFEST_BYTES:
-        raise BundleError(path, f"{NAME} has {first.size:,} bytes, at most {MOST_MANIFEST_BYTES:,} are read")
+    if first.size > MAX_MANIFEST_BYTES:
+        raise BundleError(path, f"{NAME} has {first.size:,} bytes, at most {MAX_MANIFEST_BYTES:,} are read")
     return parse_manifest(path, _opened(tar, first).read())
 
 
 def _check_room(path: Path, manifest: Manifest, folder: Path) -> None:
-    most = max(_FREE_RATIO_BYTES, MOST_RATIO * path.stat().st_size)
+    most = max(_FREE_RATIO_BYTES, MAX_RATIO * path.stat().st_size)
     if manifest.num_bytes > most:
         raise BundleError(
             path,
-            f"{manifest.num_bytes:,} bytes unpacked is more than {MOST_RATIO} times its size, too much for a run",
+            f"{manifest.num_bytes:,} bytes unpacked is more than {MAX_RATIO} times its size, too much for a run",
         )
     free = shutil.disk_usage(folder).free
     if manifest.num_bytes > free:
@@ -170,7 +170,7 @@ class _Bounded:
     def __init__(self, path: Path, stream: gzip.GzipFile) -> None:
         self._path = path
         self._stream = stream
-        self._most = MOST_MANIFEST_BYTES + _CHUNK_BYTES
+        self._most = MAX_MANIFEST_BYTES + _CHUNK_BYTES
 
     def allow(self, manifest: Manifest) -> None:
         """Raise the limit to the size in a manifest, including headers."""
@@ -178,7 +178,7 @@ class _Bounded:
 
     def read(self, size: int) -> bytes:
         """Return the next bytes."""
-        if size > MOST_MANIFEST_BYTES:
+        if size > MAX_MANIFEST_BYTES:
             raise BundleError(self._path, f"a header or member of {size:,} bytes at once, which no bundle has")
         self._check(self._stream.tell() + size)
         return self._stream.read(size)

@@ -12,7 +12,7 @@ from db.importers.lightning import METRICS
 from db.importers.tensorboard import is_event_file
 
 Kind = Literal["hf_trainer", "lightning", "tensorboard", "kineto", "bundle"]
-MOST_FOLDERS = 1_000
+MAX_FOLDERS = 1_000
 _BUNDLE_ENDINGS = (".tar.gz", ".tgz")
 _TRACE_ENDINGS = (".json", ".json.gz")
 KNOWN = (
@@ -46,7 +46,7 @@ def _found_in(path: Path) -> list[FoundResults]:
     if path.is_dir():
         found = list(_in_folder(path))
         if not found:
-            folders = sorted(entry for entry in path.iterdir() if entry.is_dir())[:MOST_FOLDERS]
+            folders = sorted(entry for entry in path.iterdir() if entry.is_dir())[:MAX_FOLDERS]
             found = [item for folder in folders for item in _in_folder(folder)]
         if not found:
             raise ImportFormatError(path, "", f"contains no results in a known format: {KNOWN}")

@@ -9,8 +9,8 @@ from typing import Any
 
 from db.importers.errors import ImportFormatError
 
-MOST_CHARACTERS = 2_000
-MOST_SETTINGS = 500
+MAX_CHARACTERS = 2_000
+MAX_SETTINGS = 500
 _DEEPEST_SETTING = 6
 # NUL is refused by PostgreSQL, lone surrogates by UTF-8.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -78,7 +78,7 @@ def storable(text: str) -> str:
     >>> storable("a" + chr(0) + "b") == "a" + chr(0xFFFD) + "b"
     True
     """
-    return _UNSTORABLE.sub("�", text[:MOST_CHARACTERS])
+    return _UNSTORABLE.sub("�", text[:MAX_CHARACTERS])
 
 
 def shown(value: Any) -> str:
@@ -109,8 +109,8 @@ def _flatten(path: Path, values: Mapping[Any, Any], prefix: str, flat: dict[str,
         name = storable(f"{prefix}{key}")
         if isinstance(value, Mapping):
             _flatten(path, value, f"{name}.", flat)
-        elif len(flat) >= MOST_SETTINGS:
-            raise ImportFormatError(path, name[:60], f"more than {MOST_SETTINGS} settings")
+        elif len(flat) >= MAX_SETTINGS:
+            raise ImportFormatError(path, name[:60], f"more than {MAX_SETTINGS} settings")
         else:
             flat[name] = _plain(value)
 
@@ -122,4 +122,4 @@ def _plain(value: Any) -> Any:
         return value if abs(value) < 2**63 else str(shown(value))
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return storable(value if isinstance(value, str) else repr(value)[:MOST_CHARACTERS])
+    return storable(value if isinstance(value, str) else repr(value)[:MAX_CHARACTERS])

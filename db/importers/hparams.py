@@ -9,7 +9,7 @@ from typing import Any
 from db.importers.errors import ImportFormatError
 from db.importers.fields import settings, shown
 
-MOST_BYTES = 2**18
+MAX_BYTES = 2**18
 _Event = tuple[str, float, dict[str, Any]]
 
 
@@ -23,8 +23,8 @@ def read_hparams(path: Path, t: float) -> tuple[dict[str, Any], tuple[_Event, ..
     """
     if not path.is_file():
         return {}, ()
-    if path.stat().st_size > MOST_BYTES:
-        raise ImportFormatError(path, "", f"over {MOST_BYTES // 2**10} KiB, the limit")
+    if path.stat().st_size > MAX_BYTES:
+        raise ImportFormatError(path, "", f"over {MAX_BYTES // 2**10} KiB, the limit")
     if importlib.util.find_spec("yaml") is None:
         return {}, _skipped(path, t, "PyYAML is not installed")
     yaml = importlib.import_module("yaml")

@@ -19,8 +19,8 @@ from db.importers.source import changed_at, digest_of, name_of
 FORMAT = "Lightning"
 METRICS = "metrics.csv"
 HPARAMS = "hparams.yaml"
-MOST_BYTES = 256 * 2**20
-MOST_LINE_CHARACTERS = 2**16
+MAX_BYTES = 256 * 2**20
+MAX_LINE_CHARACTERS = 2**16
 
 
 def read_lightning(path: Path) -> ImportedRun:
@@ -29,8 +29,8 @@ def read_lightning(path: Path) -> ImportedRun:
     Raises:
         ImportFormatError: the file is damaged, has no known metric, or is larger than 256 MiB.
     """
-    if path.stat().st_size > MOST_BYTES:
-        raise ImportFormatError(path, "", f"over {MOST_BYTES // 2**20} MiB, the limit")
+    if path.stat().st_size > MAX_BYTES:
+        raise ImportFormatError(path, "", f"over {MAX_BYTES // 2**20} MiB, the limit")
     t = changed_at(path)
     points = MetricPoints(path)
     _Metrics(path, t, points).read()
@@ -81,12 +81,12 @@ class _Metrics:
             raise self._error(f"is no CSV ({error})") from error
 
     def _lines(self, stream: TextIO) -> Iterator[str]:
-        while line := stream.readline(MOST_LINE_CHARACTERS):
+        while line := stream.readline(MAX_LINE_CHARACTERS):
             self._line += 1
             if not line.endswith("\n"):
-                is_long = len(line) == MOST_LINE_CHARACTERS
+                is_long = len(line) == MAX_LINE_CHARACTERS
                 problem = (
-                    f"is longer than {MOST_LINE_CHARACTERS:,} characters"
+                    f"is longer than {MAX_LINE_CHARACTERS:,} characters"
                     if is_long
                     else "is cut off: it has no line end"
                 )

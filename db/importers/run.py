@@ -11,9 +11,9 @@ from db.importers.metric_names import OF_EVALUATION, OF_STEP, JournalField
 
 KeyT = TypeVar("KeyT")
 
-MOST_POINTS = 500_000
+MAX_POINTS = 500_000
 """Steps and evaluations of one run; they take about 400 MB of memory."""
-_MOST_NAMED_STEPS = 100
+_MAX_NAMED_STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +97,14 @@ class MetricPoints:
         steps = sorted(step for step, point in self._steps.items() if "loss" in point and point["loss"] is None)
         if steps:
             message = f"the loss of {len(steps)} logged steps is not finite, first at step {steps[0]}"
-            data = {"num_steps": len(steps), "steps": steps[:_MOST_NAMED_STEPS]}
+            data = {"num_steps": len(steps), "steps": steps[:_MAX_NAMED_STEPS]}
             yield "event", ended_at, {"name": "non_finite_loss", "message": message, "data": data}
 
     def _at(self, points: dict[KeyT, dict[str, Any]], key: KeyT, t: float) -> dict[str, Any]:
         point = points.get(key)
         if point is None:
-            if len(self._steps) + len(self._evaluations) >= MOST_POINTS:
-                raise ImportFormatError(self._path, "", f"more than {MOST_POINTS:,} logged steps, the limit")
+            if len(self._steps) + len(self._evaluations) >= MAX_POINTS:
+                raise ImportFormatError(self._path, "", f"more than {MAX_POINTS:,} logged steps, the limit")
             point = points[key] = {"t": t}
         point["t"] = max(point["t"], t)
         return point

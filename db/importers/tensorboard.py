@@ -19,7 +19,7 @@ from db.importers.tfrecord import Value, fields, records
 from db.journal_schema import is_time
 
 FORMAT = "TensorBoard"
-MOST_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20
 """Of all event files of a run."""
 _DOUBLE = 2
 """The type of a tensor of float64."""
@@ -39,8 +39,8 @@ def read_tensorboard(files: Sequence[Path], folder: Path) -> ImportedRun:
         ImportFormatError: a file is damaged, there is no known scalar, or the files exceed 512 MiB.
     """
     num_bytes = sum(file.stat().st_size for file in files)
-    if num_bytes > MOST_BYTES:
-        raise ImportFormatError(folder, "", f"{num_bytes:,} bytes of events, at most {MOST_BYTES // 2**20} MiB is read")
+    if num_bytes > MAX_BYTES:
+        raise ImportFormatError(folder, "", f"{num_bytes:,} bytes of events, at most {MAX_BYTES // 2**20} MiB is read")
     points = MetricPoints(folder)
     events = _Events(points)
     for file in files:

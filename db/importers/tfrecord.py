@@ -13,8 +13,8 @@ from pathlib import Path
 
 from db.importers.errors import ImportFormatError
 
-MOST_RECORD_BYTES = 2**26
-MOST_CHECKED_BYTES = 2**20
+MAX_RECORD_BYTES = 2**26
+MAX_CHECKED_BYTES = 2**20
 """Larger records are images or graphs, which are not used; only their length is checked."""
 _HEADER = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
@@ -64,13 +64,13 @@ def records(path: Path) -> Iterator[tuple[int, bytes]]:
                 raise ImportFormatError(
                     path, place, "the checksum of a record's length is wrong: not an event file, or damaged"
                 )
-            if length > MOST_RECORD_BYTES:
+            if length > MAX_RECORD_BYTES:
                 raise ImportFormatError(path, place, f"a record of {length:,} bytes, at most 64 MiB is read")
             data = stream.read(length)
             tail = stream.read(_CRC.size)
             if len(data) < length or len(tail) < _CRC.size:
                 raise ImportFormatError(path, place, "the file is cut off within a record")
-            if length <= MOST_CHECKED_BYTES:
+            if length <= MAX_CHECKED_BYTES:
                 if masked_crc32c(data) != _CRC.unpack(tail)[0]:
                     raise ImportFormatError(path, place, "the checksum of a record is wrong: the file is damaged")
                 yield position, data

@@ -1,1 +1,1 @@
-"""From journals to rows, incrementally: `python -m db.ingest`."""
+"""Ingest: new lines of the journals become rows, incrementally and idempotently (`python -m db.ingest`)."""

@@ -8,7 +8,7 @@ from ulid import ULID
 from db.journal_schema import AttemptLine, EndLine, HostsLine, Line, SetupLine, is_time
 from db.models import Attempt
 
-LONGEST_WAIT_S = 365 * 86_400.0
+MAX_QUEUE_WAIT_S = 365 * 86_400.0
 
 
 def submitted_at(run_id: str, started_at: float) -> float | None:
@@ -22,7 +22,7 @@ def submitted_at(run_id: str, started_at: float) -> float | None:
         made_at = float(ULID.from_str(run_id).timestamp)
     except ValueError:
         return None
-    return made_at if 0 <= started_at - made_at < LONGEST_WAIT_S else None
+    return made_at if 0 <= started_at - made_at < MAX_QUEUE_WAIT_S else None
 
 
 def new_attempt(run_id: str, number: int) -> Attempt:

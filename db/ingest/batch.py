@@ -1,4 +1,4 @@
-"""New lines of some journals into rows, in the transaction of the caller."""
+"""Inserts new lines of some journals as rows, in the transaction of the caller."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _Attempts = dict[tuple[str, int], Attempt]
 
 
 def unread(session: Session, deltas: Iterable[Delta]) -> list[Delta]:
-    """Return the deltas that nobody else has read in the meantime, marked as read now."""
+    """Return the deltas that no other process has inserted since they were read, and mark them as read."""
     deltas = list(deltas)
     paths = {delta.file.path for delta in deltas}
     known = {
@@ -53,7 +53,7 @@ def unread(session: Session, deltas: Iterable[Delta]) -> list[Delta]:
 
 
 def apply(session: Session, deltas: Sequence[Delta]) -> list[Problem]:
-    """Insert the rows of `deltas`, then bring attempts and runs up to date; return what was left out."""
+    """Insert the rows of `deltas` and update their attempts and runs; return what was skipped."""
     run_ids = sorted({delta.file.run_id for delta in deltas})
     attempts: _Attempts = {
         (attempt.run_id, attempt.attempt): attempt
@@ -72,7 +72,7 @@ def apply(session: Session, deltas: Sequence[Delta]) -> list[Problem]:
     for key in dict.fromkeys((row["run_id"], row["attempt"]) for row in rows.get(Step, ())):
         summarise_steps(session, attempts[key])
     _summarise(session, run_ids, attempts)
-    # Runs are in the database before the attempts that refer to them.
+    # Attempts refer to runs, so runs are inserted first.
     session.flush()
     session.add_all(attempt for key, attempt in attempts.items() if key not in known)
     session.flush()
@@ -80,7 +80,7 @@ def apply(session: Session, deltas: Sequence[Delta]) -> list[Problem]:
 
 
 def forget(session: Session, run_id: str) -> None:
-    """Delete every row of a run, and how far its files have been read."""
+    """Delete every row of a run, including the positions in its files."""
     for table in reversed(Base.metadata.sorted_tables):
         if "run_id" in table.c:
             session.execute(delete(table).where(table.c.run_id == run_id))
@@ -106,7 +106,7 @@ def _apply_to_attempt(attempts: _Attempts, delta: Delta) -> list[Problem]:
 
 
 def _in_order(attempt: Attempt, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows whose step is above all before it, none once the attempt has ended."""
+    """Return the rows with increasing steps; none after the end of the attempt."""
     if attempt.ended_at is not None:
         return []
     last = -1 if attempt.end_step is None else attempt.end_step
@@ -127,7 +127,7 @@ def _summarise(session: Session, run_ids: Sequence[str], attempts: _Attempts) ->
     of_run: dict[str, list[Attempt]] = {}
     for _, attempt in sorted(attempts.items()):
         of_run.setdefault(attempt.run_id, []).append(attempt)
-    # Held until the end, because the session forgets what nobody holds and would ask for them one by one.
+    # Referenced until the end: the session drops unreferenced objects and would query them one by one.
     num_lines = _num_lines(session, run_ids)
     held = {run.run_id: run for run in session.scalars(select(Run).where(Run.run_id.in_(run_ids)))}
     for run_id, its_attempts in of_run.items():

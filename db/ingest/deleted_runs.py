@@ -1,4 +1,4 @@
-"""Runs whose files were read and have been deleted since: taken out of the index, where that is safe."""
+"""Removes runs from the database after their files were deleted."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -14,19 +14,21 @@ from db.storage.run_files import REPORTED_DIR
 
 
 class ForgetError(ValueError):
-    """A run cannot be taken out of the database."""
+    """A run that cannot be removed from the database."""
 
 
 def forget_run(environ: Mapping[str, str], run_id: str) -> int:
-    """Take a run out of the database that the environment names; return how many lines were read of it.
+    """Remove a run from the database of an environment; return how many lines had been read of it.
 
     Raises:
-        ForgetError: its directory is there, so that the next ingest would bring it back, or no such run is known.
+        ForgetError: its directory exists, so the next ingest would add it again; or the run is unknown.
         DatabaseError: the database cannot be used.
     """
     for root in (REPORTED_DIR, runs_dir_of(home_of(environ))):
         if RUN_ID_PATTERN.fullmatch(run_id) and (root / run_id).exists():
-            raise ForgetError(f"run {run_id!r} has a directory in {root}: delete that first, it is the truth")
+            raise ForgetError(
+                f"run {run_id!r} has a directory in {root}: delete that first; the database only indexes it"
+            )
     engine = create_engine_for(database_url(environ))
     try:
         migrate(engine)
@@ -35,7 +37,7 @@ def forget_run(environ: Mapping[str, str], run_id: str) -> int:
             num_lines = session.scalar(select(func.sum(JournalFile.num_lines)).where(JournalFile.run_id == run_id))
             if num_lines is None:
                 raise ForgetError(
-                    f"run {run_id!r}, by its whole id, is not in the database: `elasticqa runs` lists the ids"
+                    f"run {run_id!r} is not in the database; give the whole id: `elasticqa runs` lists the ids"
                 )
             forget(session, run_id)
     finally:
@@ -44,28 +46,29 @@ def forget_run(environ: Mapping[str, str], run_id: str) -> int:
 
 
 def forget_deleted_runs(engine: Engine, roots: Collection[Path], unseen: Collection[str]) -> set[str]:
-    """Forget the runs that a deleted file belonged to; return their ids.
+    """Remove the runs that have a deleted file; return their ids.
 
-    What is left of such a run is new to the next ingest. A file that merely cannot be looked at is not deleted.
+    The next ingest reads the remaining files of such a run again. A file that cannot be accessed does not count as
+    deleted.
 
     Args:
-        engine: of a database that holds the runs of these directories and of no others.
+        engine: of a database with runs of these directories only.
         roots: runs directories.
-        unseen: paths of files, relative to one of them, that were read once and not found this time.
+        unseen: paths of files, relative to a runs directory, that were read before and not found this time.
     """
-    gone = {path for path in unseen if all(_is_gone(root / path) for root in roots)}
-    if not gone:
+    deleted = {path for path in unseen if all(_is_deleted(root / path) for root in roots)}
+    if not deleted:
         return set()
     with Session(write_locked(engine)) as session, session.begin():
         lock(session.connection(), "ingest")
-        # Another process may have been first.
-        run_ids = set(session.scalars(select(JournalFile.run_id).where(JournalFile.path.in_(gone))))
+        # Another process may have removed them first.
+        run_ids = set(session.scalars(select(JournalFile.run_id).where(JournalFile.path.in_(deleted))))
         for run_id in run_ids:
             forget(session, run_id)
     return run_ids
 
 
-def _is_gone(path: Path) -> bool:
+def _is_deleted(path: Path) -> bool:
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

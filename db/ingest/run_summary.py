@@ -1,4 +1,4 @@
-"""The row of a run: what its attempts and annotations come to, derived anew whenever one of them grows."""
+"""The row of a run, computed from its attempts and annotations whenever one of them changes."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from db.ingest.attempts import submitted_at
 from db.models import Annotation, Attempt, Run
 
 IGNORED_CONFIG_KEYS = frozenset({"name", "resume", "seed"})
-"""Config keys in which repeats of one another may differ."""
+"""Config keys in which repeats may differ."""
 
 
 def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], num_lines: int) -> Run:
@@ -20,7 +20,7 @@ def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], nu
     Args:
         attempts: all of the run, at least one, by number.
         annotations: all of the run, in their order.
-        num_lines: that all of its files have.
+        num_lines: of all its files.
     """
     first, newest = attempts[0], attempts[-1]
     name, tags, note = _annotated(attempts, annotations)
@@ -32,8 +32,8 @@ def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], nu
         tags=tags,
         note=note,
         recipe=_of_config(newest, "recipe"),
-        model=_of_setup(attempts, "model", "name", "model") or _of_config(newest, "model"),
-        dataset=_of_setup(attempts, "dataset", "name", "dataset") or _of_config(newest, "dataset"),
+        model=_of_setup(attempts, "model", "model", "name") or _of_config(newest, "model"),
+        dataset=_of_setup(attempts, "dataset", "dataset", "name") or _of_config(newest, "dataset"),
         parallel=_of_config(newest, "parallel"),
         precision=_newest(attempts, lambda item: _storable("precision", item.setup.get("precision")))
         or _of_config(newest, "precision"),
@@ -53,8 +53,8 @@ def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], nu
         num_epochs=_storable("num_epochs", newest.config.get("epochs")),
         step=_newest(attempts, lambda item: item.start_step if item.end_step is None else item.end_step),
         num_steps=_newest(attempts, lambda item: _storable("num_steps", item.setup.get("num_steps"))),
-        num_train_features=_of_setup(attempts, "dataset", "num_train_features", "num_train_features"),
-        num_parameters=_of_setup(attempts, "model", "num_parameters", "num_parameters"),
+        num_train_features=_of_setup(attempts, "num_train_features", "dataset"),
+        num_parameters=_of_setup(attempts, "num_parameters", "model"),
         wall_clock_s=_wall_clock_s(first, newest),
         train_time_s=_total(item.train_time_s for item in attempts),
         eval_time_s=_total(item.eval_time_s for item in attempts),
@@ -89,7 +89,7 @@ def _annotated(
 
 
 def _devices(attempt: Attempt) -> tuple[str | None, str | None]:
-    """Return type and name, those of unlike hosts joined by ' + '."""
+    """Return type and name; those of different hosts are joined by ' + '."""
     return _joined(attempt, "device_type"), _joined(attempt, "device_name")
 
 
@@ -100,17 +100,19 @@ def _joined(attempt: Attempt, key: str) -> str | None:
 
 
 def _digest(attempts: Sequence[Attempt]) -> str:
-    """Return a digest that is equal for runs of one provenance that did equal work on equal devices."""
+    """Return a digest that is equal for runs of equal provenance, config, world sizes and devices."""
     newest = attempts[-1]
-    work = _work(newest)
-    # How a run computes may change on its way, and its times are those of neither way then.
-    others = sorted({json.dumps(_work(item), sort_keys=True) for item in attempts if _work(item) != work})
+    config = _compared_config(newest)
+    # A run whose config changed between attempts has times of neither config.
+    others = sorted(
+        {json.dumps(_compared_config(item), sort_keys=True) for item in attempts if _compared_config(item) != config}
+    )
     worlds = sorted({f"{item.world_size} {item.num_nodes} {_joined(item, 'device_name')}" for item in attempts})
-    text = json.dumps([newest.provenance, work, worlds, *others], sort_keys=True)
+    text = json.dumps([newest.provenance, config, worlds, *others], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _work(attempt: Attempt) -> dict[str, Any]:
+def _compared_config(attempt: Attempt) -> dict[str, Any]:
     return {key: value for key, value in attempt.config.items() if key not in IGNORED_CONFIG_KEYS}
 
 
@@ -139,8 +141,8 @@ def _of_config(attempt: Attempt, name: str) -> Any:
     return _storable(name, attempt.config.get(name))
 
 
-def _of_setup(attempts: Sequence[Attempt], part: str, key: str, column: str) -> Any:
-    return _newest(attempts, lambda item: _storable(column, (item.setup.get(part) or {}).get(key)))
+def _of_setup(attempts: Sequence[Attempt], column: str, part: str, key: str | None = None) -> Any:
+    return _newest(attempts, lambda item: _storable(column, (item.setup.get(part) or {}).get(key or column)))
 
 
 def _storable(column: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What an attempt's newest steps come to, kept with it so that a page of many runs reads no step."""
+"""Summary of an attempt's newest steps, stored with the attempt so that pages of many runs read no steps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 from db.models import Attempt, Step
 
 SUMMARY_STEPS = 1_000
-"""Enough for a 95th percentile, and few enough to be read at every ingest."""
+"""Enough for a 95th percentile, and few enough to read at every ingest."""
 
 
 def summarise_steps(session: Session, attempt: Attempt) -> None:
-    """Bring an attempt up to its steps in the database; they alone decide, however often ingest has run."""
+    """Update an attempt's summary from its steps in the database."""
     statement = (
         select(
             Step.step_time_s,
@@ -45,6 +45,6 @@ def summarise_steps(session: Session, attempt: Attempt) -> None:
 
 
 def _ratio(pairs: Sequence[tuple[Any, Any]]) -> float | None:
-    """Return the sum of the first over the sum of the second, of pairs that know both; None without such pairs."""
+    """Return the sum of the first over the sum of the second values, of pairs with both; None without such pairs."""
     known = [(first, second) for first, second in pairs if first is not None and second]
     return sum(first for first, _ in known) / sum(second for _, second in known) if known else None

@@ -1,4 +1,4 @@
-"""Journals into rows: incremental, idempotent, and safe when several processes do it at once."""
+"""Updates the database from the journals; several processes may do so at once."""
 
 import os
 import sys
@@ -20,44 +20,44 @@ from db.storage.run_files import REPORTED_DIR, RunFile, run_files
 
 BATCH_BYTES = 8 * 2**20
 BATCH_FILES = 200
-"""One transaction takes about so much: enough to be fast, short enough for other writers to get in."""
+"""Approximate limits of one transaction: large enough to be fast, short enough for other writers."""
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What one ingest did."""
+    """Result of one ingest."""
 
     num_runs: int
-    """Runs that grew."""
+    """Runs with new lines."""
     num_lines: int
-    """New lines, those with problems included."""
+    """New lines, including those with problems."""
     num_deleted: int
-    """Runs that were taken out because a file of theirs has been deleted; what is left of one is read anew."""
+    """Runs that were removed because a file was deleted; their remaining files are read again."""
     problems: tuple[Problem, ...]
 
 
 def ingest(engine: Engine, runs_dir: Path, *, remove_deleted: bool = False) -> IngestReport:
-    """Bring the database up to date with the journals of a runs directory and with the reported runs.
+    """Add the new lines of a runs directory, and of the reported runs, to a migrated database.
 
-    What has not grown costs one look at its size. The schema must be there (`db.engine.migrate`).
+    Files that have not grown are not opened.
 
     Args:
-        engine: of the database.
-        runs_dir: holds a directory a run.
-        remove_deleted: the database holds runs of no other directory, so one whose files are deleted is taken out.
+        engine: of the database, after `db.engine.migrate`.
+        runs_dir: contains one directory per run.
+        remove_deleted: remove runs with deleted files; only for a database without runs of other directories.
     """
     reader = _Reader(engine)
     roots = (REPORTED_DIR, runs_dir)
     unseen = reader.read(roots)
-    # A directory that is not there at all is away rather than emptied.
-    gone = forget_deleted_runs(engine, roots, unseen) if remove_deleted and runs_dir.is_dir() else set()
-    if gone:
+    # A missing runs directory may be unmounted; its runs are not deleted.
+    deleted = forget_deleted_runs(engine, roots, unseen) if remove_deleted and runs_dir.is_dir() else set()
+    if deleted:
         reader.read(roots)
-    return IngestReport(len(reader.grown), reader.num_lines, len(gone), tuple(reader.problems))
+    return IngestReport(len(reader.grown), reader.num_lines, len(deleted), tuple(reader.problems))
 
 
 class _Reader:
-    """Reads what is new in runs directories, and counts it."""
+    """Reads and counts the new lines of runs directories."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -66,7 +66,7 @@ class _Reader:
         self.problems: list[Problem] = []
 
     def read(self, roots: Iterable[Path]) -> set[str]:
-        """Take in every new line; return the files that were read at an earlier time and are not found now."""
+        """Add every new line; return the known files that no longer exist in these directories."""
         known = _known(self._engine)
         seen: set[str] = set()
         for root in roots:
@@ -87,8 +87,8 @@ class _Reader:
             places = {file.path: known.get(file.path, Place()) for file in files}
             shrunk = [file for file in files if file.size < places[file.path].num_bytes]
             for file in shrunk[:1]:
-                # Not appended to but replaced: what was read from it is not the truth any more.
-                self.problems.append(Problem(file.path, None, "is shorter than before: the run is read anew"))
+                # The file was replaced, so its rows are outdated.
+                self.problems.append(Problem(file.path, None, "is shorter than before: the run is read again"))
                 _forget_shrunk(self._engine, file)
                 places = dict.fromkeys(places, Place())
             for file in files:
@@ -106,13 +106,13 @@ def _forget_shrunk(engine: Engine, file: RunFile) -> None:
     with Session(write_locked(engine)) as session, session.begin():
         lock(session.connection(), "ingest")
         place = session.get(JournalFile, file.path)
-        # Another process may have done it since, and read the file anew as well.
+        # Another process may have done this already, and read the file again.
         if place is not None and place.num_bytes > file.size:
             forget(session, file.run_id)
 
 
 def _batches(work: Iterable[tuple[RunFile, Place]], problems: list[Problem]) -> Iterator[list[Delta]]:
-    """Yield deltas with new lines, some files at a time or a part of a large one."""
+    """Yield batches of deltas with new lines: several files, or part of a large one."""
     batch: list[Delta] = []
     num_bytes = 0
     for file, start in work:
@@ -133,10 +133,10 @@ def _batches(work: Iterable[tuple[RunFile, Place]], problems: list[Problem]) -> 
 
 
 def update_database(environ: Mapping[str, str]) -> IngestReport:
-    """Ingest into the database that the environment names, made and migrated where that is needed.
+    """Create or migrate the database of an environment, and add new lines to it.
 
     Raises:
-        DatabaseError: it cannot be used.
+        DatabaseError: the database cannot be used.
     """
     engine = create_engine_for(database_url(environ))
     try:
@@ -148,8 +148,8 @@ def update_database(environ: Mapping[str, str]) -> IngestReport:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ingest the runs of a home directory; return 0, also when lines had to be left out, or 2 without a database."""
-    parser = Parser("elasticqa ingest", "Bring the database up to date with the journals of all runs.")
+    """Ingest the runs of a home directory; return 0, even with skipped lines, or 2 if the database is unusable."""
+    parser = Parser("elasticqa ingest", "Update the database from the journals of all runs.")
     parser.add_argument("--home", type=Path, help="home directory (default: ELASTICQA_HOME)")
     parser.add_argument("--url", help="database (default: ELASTICQA_DB_URL, or a file in the home directory)")
     parser.add_argument(
@@ -157,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="RUN",
-        help="id of a run whose directory is deleted: take it out; may be given several times",
+        help="remove a run whose directory is deleted; whole run id, may be repeated",
     )
     options = parser.parse_args(argv)
     environ = dict(os.environ)
@@ -167,13 +167,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         environ["ELASTICQA_DB_URL"] = options.url
     try:
         for run_id in options.forget:
-            sys.stdout.write(f"{run_id}: {forget_run(environ, run_id)} lines taken out\n")
+            sys.stdout.write(f"{run_id}: {forget_run(environ, run_id)} lines removed\n")
         report = update_database(environ)
     except (DatabaseError, ForgetError) as error:
-        sys.stderr.write(f"{parser.prog}: {error}\n")
-        return 2
+        return parser.refuse(error)
     for problem in report.problems:
         sys.stderr.write(f"{problem}\n")
-    gone = f"; {report.num_deleted} runs deleted" if report.num_deleted else ""
-    sys.stdout.write(f"{report.num_lines} new lines of {report.num_runs} runs; {len(report.problems)} problems{gone}\n")
+    deleted = f"; {report.num_deleted} runs deleted" if report.num_deleted else ""
+    sys.stdout.write(
+        f"{report.num_lines} new lines of {report.num_runs} runs; {len(report.problems)} problems{deleted}\n"
+    )
     return 0

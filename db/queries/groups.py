@@ -1,4 +1,4 @@
-"""Repeats of one configuration, put together; nothing of one provenance ever joins another."""
+"""Groups of repeats: finished runs of equal configuration, devices and provenance."""
 
 import json
 import re
@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from db.models import Attempt, Run
 
-MOST_RUNS = 5_000
-"""Only the newest so many runs are compared; a larger record is asked for one recipe at a time."""
+MAX_RUNS = 5_000
+"""Only this many newest runs are compared; in a larger record, filter by recipe."""
 
 Measure = Literal["wall_clock_s", "samples_per_s"]
 
@@ -36,7 +36,7 @@ class Repeat:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the repeats of a group have in common, by its columns."""
+    """Columns that are equal for all repeats of a group."""
 
     provenance: str
     recipe: str | None
@@ -55,25 +55,25 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Repeats of one configuration on one kind of device in one provenance, the newest first."""
+    """Repeats of one configuration on equal devices, the newest first."""
 
     key: str
-    """Names the group in an address."""
+    """Identifies the group in URLs."""
     setting: Setting
     config: dict[str, Any] = field(repr=False)
     """Of the newest repeat."""
     software: tuple[dict[str, Any], ...] = field(repr=False)
-    """Each set of versions that a repeat ran with; more than one means mixed software."""
+    """Distinct sets of versions; more than one means mixed software."""
     repeats: tuple[Repeat, ...]
 
     @property
     def num_interrupted(self) -> int:
-        """Repeats that took more than one attempt: their wall clock holds waits and redone steps."""
+        """Repeats with more than one attempt: their wall clock includes waits and redone steps."""
         return sum(repeat.num_attempts > 1 for repeat in self.repeats)
 
     @property
     def as_reported(self) -> str | None:
-        """What a reported figure stands for, as far as its name says it; None where runs are counted here."""
+        """Text in place of the number of runs for a reported result, such as `median of 3, as reported`; else None."""
         if self.setting.provenance != "reported":
             return None
         median = _MEDIAN_OF.search(self.repeats[0].name or "")
@@ -91,13 +91,13 @@ def speedup_groups(
 
     Args:
         session: on the record.
-        recipe: of the runs; None asks nothing, as with the others.
+        recipe: of the runs; None accepts all, also below.
         provenance: of the runs.
         study: id of a scaling study; its runs have the tag ``study:ID``.
     """
     asked = [Run.status == "finished", Run.wall_clock_s > 0, *_asked(recipe, provenance)]
     if study is not None:
-        # Tags are stored as JSON; with its quotation marks a tag is no part of a longer one.
+        # Tags are stored as JSON; the quotation marks prevent matches within longer tags.
         asked.append(cast(Run.tags, Text).contains(json.dumps(f"study:{study}"), autoescape=True))
     return _groups(session, asked)
 
@@ -121,9 +121,9 @@ _OF_REPEAT = tuple(item.name for item in fields(Repeat))
 
 
 def groups_revision(session: Session) -> tuple[Any, ...]:
-    """Return what stays the same as long as no finished run comes, goes or gets another line.
+    """Return a value that changes whenever a finished run is added, removed or gets new lines.
 
-    The groups of the functions above stay the same with it.
+    While it is equal, so are the groups.
     """
     columns = func.count(), func.sum(Run.num_lines), func.max(Run.last_seen_at), func.sum(Run.last_seen_at)
     return tuple(session.execute(select(*columns).where(Run.status == "finished")).one())
@@ -134,7 +134,7 @@ def _groups(session: Session, conditions: list[ColumnElement[bool]]) -> list[Gro
         select(Run.config_digest, *(getattr(Run, name) for name in dict.fromkeys((*_OF_REPEAT, *_OF_SETTING))))
         .where(*conditions)
         .order_by(Run.created_at.desc(), Run.run_id.desc())
-        .limit(MOST_RUNS)
+        .limit(MAX_RUNS)
     )
     members: dict[str, list[Any]] = {}
     for row in session.execute(statement):
@@ -159,8 +159,8 @@ def _configs(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _software(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the versions that the newest attempt of each run had."""
-    # As text, because thousands of runs have a few sets of versions between them: each is read once.
+    """Return the software versions of the newest attempt of each run."""
+    # As text, so that each distinct set of versions is parsed once for thousands of runs.
     text = cast(Attempt.software, Text).label("text")
     statement = select(Attempt.run_id, text).where(Attempt.run_id.in_(run_ids)).order_by(Attempt.attempt)
     texts: dict[str, str] = {row.run_id: row.text for row in session.execute(statement)}

@@ -1,4 +1,4 @@
-"""Predictions of one evaluation, browsed in their file: a line a question, read as a stream."""
+"""Pages of an evaluation's predictions file, which has one line per question and is read as a stream."""
 
 import json
 from collections.abc import Iterator
@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NoReturn
 
 AnswerFilter = Literal["all", "right", "wrong"]
-LONGEST_LINE = 1 << 20
-"""Bytes; the contexts of SQuAD have some thousands."""
+MAX_LINE_BYTES = 1 << 20
+"""Contexts of SQuAD have some thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionRow:
-    """One question with the answer that the model gave."""
+    """One question with the predicted answer."""
 
     number: int
-    """Of its line in the file, from 1."""
+    """Line number in the file, from 1."""
     id: str
     question: str
     context: str
     answers: tuple[str, ...]
-    """Gold texts, each once."""
+    """Distinct gold answers."""
     prediction: str
     start: int | None
-    """Where the prediction begins in the context, where it stands there."""
+    """Offset of the prediction in the context, or None if it does not occur there."""
     score: float | None
     is_right: bool
     """Exact match with a gold answer."""
@@ -34,26 +34,26 @@ class PredictionRow:
 
 @dataclass(frozen=True)
 class PredictionPage:
-    """Some of the questions that match."""
+    """One page of the matching questions."""
 
     rows: tuple[PredictionRow, ...]
     num_matching: int
     num_right: int
-    """Of all questions of the file, whatever was asked for."""
+    """Of all questions in the file."""
     num_all: int
     num_damaged: int
-    """Lines that are no prediction; they count nowhere else."""
+    """Invalid lines; they are not counted elsewhere."""
 
 
 def read_predictions(
     path: Path, *, answer_filter: AnswerFilter = "all", text: str = "", limit: int = 10, offset: int = 0
 ) -> PredictionPage:
-    """Return one page of the questions that match; memory holds that page and one line.
+    """Return one page of the matching questions; memory contains that page and one line.
 
     Args:
         path: a predictions file.
-        answer_filter: `right` asks for exact matches, `wrong` for the others.
-        text: part of the question, the prediction, a gold answer or the id, in any case.
+        answer_filter: `right` selects exact matches, `wrong` for the others.
+        text: substring of the question, the prediction, a gold answer or the id; ignores case.
         limit: rows of a page.
         offset: matching rows before the page.
     """
@@ -76,11 +76,11 @@ def read_predictions(
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield every line; of one that is too long only its beginning, which is no JSON any more."""
-    while raw := stream.readline(LONGEST_LINE):
+    """Yield every line; a line that is too long is cut, so it is no JSON."""
+    while raw := stream.readline(MAX_LINE_BYTES):
         yield raw
-        while len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
-            raw = stream.readline(LONGEST_LINE)
+        while len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+            raw = stream.readline(MAX_LINE_BYTES)
 
 
 def _prediction(number: int, raw: bytes) -> PredictionRow | None:
@@ -128,7 +128,7 @@ def _is_number(value: Any, low: float, high: float) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Tell whether a text can be written: JSON can escape half of a character."""
+    """Return whether a text can be encoded: JSON can contain single surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

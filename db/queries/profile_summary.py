@@ -1,4 +1,4 @@
-"""The summary of a profiler trace as its journal line has it, read into types: what does not fit is left out."""
+"""Summary of a profiler trace, read from its journal line; invalid entries are skipped."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 RowT = TypeVar("RowT")
 _LONGEST_TEXT = 300
 _LARGEST = 1e18
-"""Microseconds of 30,000 years: sums and shares of such numbers stay finite."""
+"""Microseconds of 30,000 years; sums and shares of such numbers are finite."""
 
 
 @dataclass(frozen=True)
 class DeviceTimes:
-    """One device, in microseconds, each the union over its streams; see the summary's own docstrings."""
+    """Times of one device in microseconds, each the union over its streams; see `elasticqa.profiling.trace`."""
 
     device: int
     name: str | None
@@ -29,7 +29,7 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class HostTimes:
-    """The threads of the host, in microseconds; the last four None in a trace without runtime calls."""
+    """Times of the host's threads in microseconds; the last four are None in a trace without runtime calls."""
 
     num_threads: int
     operator_us: float
@@ -44,7 +44,7 @@ class HostTimes:
 
 @dataclass(frozen=True)
 class CategoryTime:
-    """All operators or kernels of one category."""
+    """Total of all operators or kernels of one category."""
 
     category: str
     count: int
@@ -53,7 +53,7 @@ class CategoryTime:
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """All calls of one operator."""
+    """Total of all calls of one operator."""
 
     name: str
     category: str
@@ -64,7 +64,7 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class KernelTime:
-    """All launches of one kernel, copy or memset."""
+    """Total of all launches of one kernel, copy or memset."""
 
     name: str
     category: str
@@ -74,7 +74,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The steps that the profiler saw whole, in microseconds of the host."""
+    """Times of the complete steps in the trace, in microseconds on the host."""
 
     num_steps: int
     mean_us: float
@@ -84,7 +84,7 @@ class StepTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileSummary:
-    """Where the time of one trace went."""
+    """How the time of one trace was spent."""
 
     span_us: float | None
     num_events: int | None
@@ -93,7 +93,7 @@ class ProfileSummary:
     steps: StepTimes | None
     host: HostTimes | None
     devices: tuple[DeviceTimes, ...]
-    """Empty in a trace without device events: what a device did is then not known."""
+    """Empty in a trace without device events."""
     operators: tuple[OperatorTime, ...]
     operator_categories: tuple[CategoryTime, ...]
     num_operator_names: int | None
@@ -112,7 +112,7 @@ class TimePart:
 
 @dataclass(frozen=True)
 class DeviceShares:
-    """Means over the devices of a trace, each a fraction of its span; they overlap, unlike the parts of a bar."""
+    """Means over the devices of a trace as fractions of its span; unlike the parts of a bar, they overlap."""
 
     compute: float
     communication: float
@@ -124,7 +124,7 @@ class DeviceShares:
 
 
 def read_summary(summary: Mapping[str, Any]) -> ProfileSummary:
-    """Return the summary of a `profile` line; entries that are not what their keys promise are left out."""
+    """Return the summary of a `profile` line; entries of a wrong type are skipped."""
     span_us = _fitting(summary, "span_us", float)
     return ProfileSummary(
         span_us=span_us if span_us else None,
@@ -144,7 +144,7 @@ def read_summary(summary: Mapping[str, Any]) -> ProfileSummary:
 
 
 def device_shares(summary: ProfileSummary) -> DeviceShares | None:
-    """Return what the devices of a trace did, or None where the trace does not tell."""
+    """Return the mean shares of the devices, or None if the trace has no device events."""
     if not summary.devices or summary.span_us is None:
         return None
     whole_us = summary.span_us * len(summary.devices)
@@ -164,12 +164,12 @@ def device_shares(summary: ProfileSummary) -> DeviceShares | None:
 
 
 def device_parts(device: DeviceTimes, span_us: float) -> tuple[TimePart, ...]:
-    """Return the span of a trace as one device spent it, without overlaps."""
+    """Return how one device spent the span of a trace, without overlaps."""
     alone_us = device.busy_us - device.compute_us - device.exposed_communication_us
     times = (
         ("compute", device.compute_us),
         ("exposed communication", device.exposed_communication_us),
-        # Copies that ran beside neither of the two; those that did are hidden behind them.
+        # Copies that overlap with neither of the two above.
         ("copies alone", max(0.0, alone_us)),
         ("idle, host-bound", device.host_bound_us),
         ("idle, other", max(0.0, device.idle_us - device.host_bound_us)),
@@ -178,7 +178,7 @@ def device_parts(device: DeviceTimes, span_us: float) -> tuple[TimePart, ...]:
 
 
 def time_parts(summary: ProfileSummary) -> tuple[TimePart, ...]:
-    """Return the span as the mean device spent it or, in a trace without devices, the host; () where unknown."""
+    """Return how the mean device, or the host of a trace without devices, spent the span; () if unknown."""
     if summary.span_us is None:
         return ()
     if summary.devices:
@@ -208,19 +208,19 @@ def _or_none(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or accepts(value)
 
 
-# By the types of the fields above, so that a new field needs no second list.
+# By type, so that new fields need no second list.
 _ACCEPTS: dict[Any, Callable[[Any], bool]] = {float: _is_number, int: _is_count, str: _is_text}
 _ACCEPTS |= {kind | None: _or_none(accepts) for kind, accepts in _ACCEPTS.items()}
 
 
 def _fitting(values: Mapping[str, Any], name: str, kind: Any) -> Any:
-    """Return the value of a key, None where it is not of the kind."""
+    """Return the value of a key, or None if its type is wrong."""
     value = values.get(name)
     return value if _ACCEPTS[kind](value) else None
 
 
 def _row(row_type: type[RowT], values: Any) -> RowT | None:
-    """Return an object of the summary, or None where one of its values does not fit."""
+    """Return an object of the summary, or None if one of its values has a wrong type."""
     if type(values) is not dict:
         return None
     kinds = {field.name: field.type for field in fields(row_type)}  # type: ignore[arg-type]  # all are dataclasses

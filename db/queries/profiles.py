@@ -1,4 +1,4 @@
-"""Profiler traces of one run, and the newest trace of every run that has one."""
+"""Profiler traces of one run, and the newest trace of every profiled run."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,14 +13,14 @@ from db.queries.profile_summary import ProfileSummary, read_summary
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileKey:
-    """Names one trace of a run."""
+    """Identifies one trace of a run."""
 
     attempt: int
     node_rank: int
     line: int
     rank: int | None
     step: int | None
-    """Optimizer steps done when the trace ended."""
+    """Optimizer steps completed at the end of the trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class ProfileRow(ProfileKey):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfiledRun:
-    """A run with the trace that stands for it: of its newest profiled attempt, the lowest rank, the last one."""
+    """A run with one trace: the last one of the lowest rank in its newest profiled attempt."""
 
     run_id: str
     name: str | None
@@ -54,28 +54,28 @@ class ProfiledRun:
 
 @dataclass(frozen=True)
 class ProfilePage:
-    """Some of the runs that have a trace."""
+    """One page of the runs with a trace."""
 
     rows: tuple[ProfiledRun, ...]
     num_matching: int
     devices: tuple[tuple[str, int], ...]
-    """Every device name among runs with a trace, with its number of runs."""
+    """Device names of all runs with a trace, with their numbers of runs."""
 
 
 def has_profile(session: Session, run_id: str) -> bool:
-    """Tell whether a trace of a run is recorded."""
+    """Return whether a run has a trace."""
     return session.execute(select(Profile.line).where(Profile.run_id == run_id).limit(1)).first() is not None
 
 
 def profile_keys(session: Session, run_id: str, limit: int = 100) -> list[ProfileKey]:
-    """Return the traces of a run: the newest attempt first, in it by rank, of a rank the newest first."""
+    """Return the traces of a run: newest attempt first, then by rank, then newest first."""
     statement = select(*columns_of(Profile, ProfileKey)).where(Profile.run_id == run_id)
     in_order = statement.order_by(Profile.attempt.desc(), *_representative_first()).limit(limit)
     return [ProfileKey(**row._mapping) for row in session.execute(in_order)]
 
 
 def profile_of(session: Session, run_id: str, key: ProfileKey) -> ProfileRow:
-    """Return one trace of a run that `profile_keys` has named."""
+    """Return one trace of a run by a key from `profile_keys`."""
     statement = select(*columns_of(Profile, ProfileRow)).where(_is(run_id, key))
     return _profile(session.execute(statement).one())
 
@@ -83,7 +83,7 @@ def profile_of(session: Session, run_id: str, key: ProfileKey) -> ProfileRow:
 def list_profiled_runs(
     session: Session, device_name: str | None = None, *, limit: int = 25, offset: int = 0
 ) -> ProfilePage:
-    """Return the newest runs that have a trace, on any device or on those of one name."""
+    """Return the newest runs with a trace, on all devices or those of one name."""
     is_profiled = Run.run_id.in_(select(Profile.run_id))
     names = [field.name for field in fields(ProfiledRun) if field.name != "profile"]
     statement = select(*(getattr(Run, name) for name in names)).where(is_profiled)

@@ -1,4 +1,4 @@
-"""The table of runs: filtered, sorted and paged by the database; steps are never touched."""
+"""The table of runs: the database filters, sorts and pages it, without reading steps."""
 
 import json
 from collections import Counter
@@ -33,7 +33,7 @@ SortColumn = Literal[
 
 
 class RunNotFoundError(LookupError):
-    """There is no such run in the record."""
+    """A run that is not in the record."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"run_id={run_id!r} is not in the record: look for it at /runs, or ingest its directory")
@@ -93,7 +93,7 @@ class RunDetail(RunRow):
 
 @dataclass(frozen=True)
 class RunFilters:
-    """What a run must be like to be listed; None asks nothing."""
+    """Conditions on the listed runs; None accepts all."""
 
     status: str | None = None
     provenance: str | None = None
@@ -102,12 +102,12 @@ class RunFilters:
     parallel: str | None = None
     device_name: str | None = None
     text: str | None = None
-    """Part of the name, the id or a tag, in any case."""
+    """Substring of the name, the id or a tag; ignores case."""
 
 
 @dataclass(frozen=True)
 class RunOrder:
-    """How runs are sorted; runs without a value come last either way."""
+    """Order of runs; runs without a value are always last."""
 
     sort: SortColumn = "created_at"
     direction: Direction = "desc"
@@ -115,7 +115,7 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class RunPage:
-    """Some runs of all that match."""
+    """One page of the matching runs."""
 
     rows: tuple[RunRow, ...]
     num_matching: int
@@ -138,14 +138,14 @@ def list_runs(
     Args:
         session: on the record.
         now: Unix time in seconds; decides which running runs are lost.
-        filters: none lists every run.
-        order: none lists the newest first.
+        filters: None lists every run.
+        order: None lists the newest first.
         limit: rows of a page.
         offset: matching rows before the page.
     """
     filters, order = filters or RunFilters(), order or RunOrder()
     conditions = _conditions(filters, now)
-    # First which runs, then all of them: SQLite's rows are wide, and an index has most of what is sorted by.
+    # First the ids, then their rows: SQLite's rows are wide, and an index contains most sort columns.
     matching = _ordered(select(Run.run_id).where(*conditions), order, now).limit(limit).offset(offset).subquery()
     statement = select(*columns_of(Run, RunRow, {"status": effective_status(now)})).join(
         matching, matching.c.run_id == Run.run_id
@@ -162,7 +162,7 @@ def get_run(session: Session, run_id: str, now: float) -> RunDetail:
     """Return one run.
 
     Raises:
-        RunNotFoundError: the record has no run of this id.
+        RunNotFoundError: the record has no run with this id.
     """
     columns = columns_of(Run, RunDetail, {"status": effective_status(now)})
     row = session.execute(select(*columns).where(Run.run_id == run_id)).one_or_none()
@@ -172,12 +172,12 @@ def get_run(session: Session, run_id: str, now: float) -> RunDetail:
 
 
 def num_runs(session: Session) -> int:
-    """Return how many runs the record has."""
+    """Return the number of runs in the record."""
     return session.scalar(select(func.count()).select_from(Run)) or 0
 
 
 def effective_status(now: float) -> ColumnElement[str]:
-    """Return `db.queries.status.effective_status` as an expression of the database."""
+    """Return `db.queries.status.effective_status` as an SQL expression."""
     is_silent = or_(Run.last_seen_at.is_(None), Run.last_seen_at < now - LOST_AFTER_S)
     is_lost = and_(Run.status == "running", is_silent)
     return case((is_lost, literal("lost")), else_=Run.status)
@@ -199,7 +199,7 @@ def _conditions(filters: RunFilters, now: float) -> list[ColumnElement[bool]]:
 
 
 def _has_text(text: str) -> ColumnElement[bool]:
-    # Tags are stored as JSON, where a letter outside ASCII is an escape.
+    # Tags are stored as JSON, which escapes letters outside ASCII.
     in_json = json.dumps(text)[1:-1]
     return or_(
         Run.name.icontains(text, autoescape=True),
@@ -217,7 +217,7 @@ def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]
     else:
         key = getattr(Run, order.sort)
     directed = key.desc() if order.direction == "desc" else key.asc()
-    # NULLS LAST on a column that has none would keep the database from reading its index in order.
+    # For a column without NULL, NULLS LAST would prevent the use of its index.
     if order.sort not in {"status", "name", "provenance", "created_at"}:
         directed = directed.nulls_last()
     tie = Run.run_id.desc() if order.direction == "desc" else Run.run_id.asc()
@@ -227,7 +227,7 @@ def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]
 def _choices(session: Session, now: float) -> tuple[dict[str, tuple[tuple[str, int], ...]], int]:
     names = [field.name for field in fields(RunFilters) if field.name != "text"]
     keys = [getattr(Run, name) for name in names]
-    # Plain columns as keys let an index give the groups in order; lost runs are counted inside of them.
+    # Plain columns as keys allow the use of an index; lost runs are counted within their group.
     num_lost = func.count().filter(effective_status(now) == "lost")
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     num_all = 0

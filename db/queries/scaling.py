@@ -1,4 +1,4 @@
-"""Amdahl's law fitted to the wall clocks of one configuration at four or more world sizes."""
+"""Fits Amdahl's law to the wall clocks of one configuration at four or more world sizes."""
 
 from dataclasses import dataclass
 from math import atan, cos, pi, sin, sqrt
@@ -16,33 +16,33 @@ _NUM_REWEIGHTINGS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingFit:
-    """Wall clock = serial part + parallel part / world size, by least squares of relative errors."""
+    """Wall clock = serial part + parallel part / world size, fitted by least squares of relative errors."""
 
     serial_share: float
-    """Of the wall clock at one process, 0 to 1."""
+    """Serial part over the wall clock of one process, 0 to 1."""
     serial_share_interval: Interval
     """95%, within 0 and 1."""
     next_world_size: int
-    """Twice the largest one measured."""
+    """Twice the largest measured world size."""
     wall_clock_s: float
     """Predicted at the next world size."""
     wall_clock_interval_s: Interval
-    """95%, of one more median like those that were fitted; never below 0."""
+    """95% prediction interval of one more median; at least 0."""
 
 
 @dataclass(frozen=True)
 class ScalingLaw:
-    """A fit with the groups that it was made from, the smallest world size first."""
+    """A fit with its groups, the smallest world size first."""
 
     groups: tuple[Group, ...]
     fit: ScalingFit
 
 
 def scaling_laws(groups: list[Group]) -> list[ScalingLaw]:
-    """Return a fit for every set of groups that differ in nothing but world size and nodes, at four sizes or more.
+    """Return a fit for every set of groups that differ only in world size and nodes, with at least four sizes.
 
-    The single process belongs to every strategy as its size of one. Of several groups of one size that with the
-    fewest nodes counts.
+    The single process counts as size one of every strategy. Of several groups of one size, the one with the fewest
+    nodes counts.
 
     Args:
         groups: of one recipe, each with wall clocks.
@@ -63,15 +63,15 @@ def scaling_laws(groups: list[Group]) -> list[ScalingLaw]:
 
 
 def fit_amdahl(world_sizes: list[int], wall_clocks_s: list[float]) -> ScalingFit | None:
-    """Return the fit of T(n) = a + b / n to one time a size, or None where the times follow no such law.
+    """Return the fit of T(n) = a + b / n to one time per size, or None if the times do not follow this law.
 
-    They do not where a fitted time is above twice that of one process, or below half of what perfect scaling gives.
+    That is the case if a fitted time exceeds twice that of one process, or is below half of perfect scaling.
 
-    Errors are taken to grow with the time, so their squares are weighted with the fitted time. Intervals are those
+    Errors are assumed to be proportional to the time, so residuals are divided by the fitted time. Intervals are those
     of linear regression with Student's t at n - 2 degrees of freedom; that of the share a / (a + b) is to first order.
 
     Raises:
-        ValueError: fewer than four different sizes, or a time that is not above 0.
+        ValueError: fewer than four different sizes, or a time of 0 or less.
 
     Source: Amdahl 1967, Validity of the single processor approach; Draper and Smith 1998, Applied regression
     analysis, sections 3.1 and 9.2.
@@ -113,7 +113,7 @@ def fit_amdahl(world_sizes: list[int], wall_clocks_s: list[float]) -> ScalingFit
 
 
 def student_quantile(degrees: int) -> float:
-    """Return the t that a variable of Student's distribution stays within with 95%, on both sides.
+    """Return the two-sided 95% quantile of Student's t distribution.
 
     Source: Abramowitz and Stegun 1964, Handbook of mathematical functions, 26.7.3 and 26.7.4, by bisection.
 
@@ -151,7 +151,7 @@ def _belongs(group: Group, anchor: Group) -> bool:
 
 
 def _by_size(groups: list[Group]) -> list[Group]:
-    """Return one group a world size: of its own strategy before the single process, then of the fewest nodes."""
+    """Return one group per world size: prefers the strategy itself to the single process, then the fewest nodes."""
     chosen: dict[int, Group] = {}
     order = sorted(groups, key=lambda group: (group.setting.parallel in {None, "none"}, group.setting.num_nodes or 0))
     for group in order:

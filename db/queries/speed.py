@@ -1,4 +1,4 @@
-"""How one run's steps went: percentiles, waits for data, padding, balance, and what its model costs a token."""
+"""Step speed of runs: percentiles of step time, data time, padding, token balance, and FLOPs per token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,30 +14,30 @@ _SUMMARY = ("step_time_p50_s", "step_time_p95_s", "data_share", "padding_factor"
 
 @dataclass(frozen=True, kw_only=True)
 class StepSpeed:
-    """Of an attempt's newest steps, warm-up left out, at most a thousand; None: unknown."""
+    """Summary of an attempt's newest steps (at most a thousand) without warm-up; None is unknown."""
 
     num_steps: int
     step_time_p50_s: float | None
     step_time_p95_s: float | None
     data_share: float | None
-    """Waits for data over step time, a fraction."""
+    """Data time over step time, a fraction."""
     padding_factor: float | None
     """Tokens of a batch padded to the full length over real ones; 1 or more."""
     token_imbalance: float | None
     """Tokens of the fullest rank over those of the mean rank; 1 or more."""
     precision: str | None
-    """In use, as the newest attempt's setup says."""
+    """In use, from the newest attempt's setup."""
     flops_per_token: float | None
-    """Forward and backward; attention scores left out."""
+    """Forward and backward, without attention scores."""
 
 
 def step_speed_of(session: Session, run_id: str) -> StepSpeed:
-    """Return how the steps of a run went."""
+    """Return the step speed of a run."""
     return step_speeds_of(session, [run_id])[run_id]
 
 
 def step_speeds_of(session: Session, run_ids: Sequence[str]) -> dict[str, StepSpeed]:
-    """Return how the steps of each run went; no step is read, ingest has summed them up."""
+    """Return the step speed of each run, from the summaries of ingest; reads no steps."""
     columns = (getattr(Attempt, name) for name in ("run_id", "setup", "num_timed_steps", *_SUMMARY))
     statement = select(*columns).where(Attempt.run_id.in_(run_ids)).order_by(Attempt.run_id, Attempt.attempt.desc())
     attempts: dict[str, list[Any]] = {run_id: [] for run_id in run_ids}
@@ -47,7 +47,7 @@ def step_speeds_of(session: Session, run_ids: Sequence[str]) -> dict[str, StepSp
 
 
 def _speed(attempts: Sequence[Any]) -> StepSpeed:
-    """Return the figures of a run's attempts, the newest first."""
+    """Return the step speed from a run's attempts, the newest first."""
     timed = next((row for row in attempts if row.num_timed_steps), None)
     setup: dict[str, Any] = attempts[0].setup if attempts else {}
     model = setup.get("model")

@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 NUM_RESAMPLES = 10_000
 LEAST_FOR_MEDIAN_INTERVAL = 6
 """The extremes of n values enclose the median with probability 1 - 2 ** (1 - n): 0.9375 at 5, 0.969 at 6."""
-MOST_FOR_EXACT_TEST = 60
+MAX_FOR_EXACT_TEST = 60
 """Up to this many values, the number of ways to split them fits in 64 bits."""
 
 
@@ -146,7 +146,7 @@ def mann_whitney(first: Numbers, second: Numbers) -> RankTest:
     pooled = np.concatenate([left, right])
     doubled_ranks = _doubled_midranks(pooled)
     rank_sum = int(doubled_ranks[: len(left)].sum())
-    if len(pooled) > MOST_FOR_EXACT_TEST:
+    if len(pooled) > MAX_FOR_EXACT_TEST:
         return RankTest(_normal_p(doubled_ranks, len(left), rank_sum), "normal approximation")
     num_ways = _ways_to_rank_sums(doubled_ranks, len(left))
     # The mean of the doubled rank sum, len(left) * (n + 1), is an integer, so rounding cannot decide a tie.

@@ -1,15 +1,15 @@
-"""Status of a run as a reader sees it now."""
+"""Status of a run at a given time."""
 
 LOST_AFTER_S = 60.0
-"""A live run writes a line every few seconds; one silent for longer has died without saying so."""
+"""A live run writes a line every few seconds; without one for this long, its processes have died."""
 
 
 def effective_status(status: str, last_seen_at: float | None, now: float) -> str:
-    """Return `lost` for a run that says it is running and has been silent for too long, else its own status.
+    """Return `lost` for a running run without recent lines, else its own status.
 
     Args:
-        status: as stored.
-        last_seen_at: Unix seconds of its newest line; None counts as silent for ever.
+        status: stored in the database.
+        last_seen_at: Unix seconds of its newest line; None counts as lost.
         now: Unix seconds.
 
     >>> effective_status("running", 100.0, now=130.0)

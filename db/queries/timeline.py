@@ -1,4 +1,4 @@
-"""A run over the wall clock: which attempt held how many ranks when, and what it lost."""
+"""Timeline of a run: start, end, world size and lost steps of each attempt."""
 
 from dataclasses import dataclass
 
@@ -12,27 +12,27 @@ from db.queries.steps import lineage_of
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptSpan:
-    """One attempt on the wall clock."""
+    """One attempt on the timeline."""
 
     attempt: int
     world_size: int
     started_at: float
     ended_at: float
-    """Unix seconds; of an attempt without an end, its last sign of life."""
+    """Unix seconds; for an attempt without an end, the time of its last line."""
     status: str
     reason: str | None
     first_step: int | None
     last_step: int | None
     num_redone: int
-    """Steps after its last checkpoint that a newer attempt took again."""
+    """Steps after its last checkpoint that a newer attempt redid."""
     lost_since: float | None
-    """Unix seconds of the last step that counts, or of the start where none does; None where nothing was lost."""
+    """Unix seconds of the last step that counts, or of the start if none does; None if no step was redone."""
 
 
 def timeline_of(session: Session, run_id: str, attempts: list[AttemptRow], limit: int = 500) -> list[AttemptSpan]:
-    """Return the newest attempts whose world size is known, in the order of time."""
+    """Return the newest attempts with a known world size, in order."""
     lineage = {part.attempt: part for part in lineage_of(session, run_id)}
-    stretches = []
+    spans = []
     for row in attempts[-limit:]:
         if row.world_size is None:
             continue
@@ -41,7 +41,7 @@ def timeline_of(session: Session, run_id: str, attempts: list[AttemptRow], limit
         if part is not None and part.num_redone:
             kept = (Step.run_id == run_id, Step.attempt == row.attempt, Step.step == part.kept_through)
             lost_since = session.scalar(select(Step.t).where(*kept)) or row.started_at
-        stretches.append(
+        spans.append(
             AttemptSpan(
                 attempt=row.attempt,
                 world_size=row.world_size,
@@ -55,4 +55,4 @@ def timeline_of(session: Session, run_id: str, attempts: list[AttemptRow], limit
                 lost_since=lost_since,
             )
         )
-    return stretches
+    return spans

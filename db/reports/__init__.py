@@ -1,4 +1,4 @@
-"""Reports of runs as Markdown, LaTeX and self-contained HTML; pure functions from rows of `db.queries`."""
+"""Reports of runs as Markdown, LaTeX and self-contained HTML, and tables for the terminal."""
 
 from db.reports.gather import Report, gather
 from db.reports.html import to_html

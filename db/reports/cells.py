@@ -1,15 +1,15 @@
-"""How values read in a report: units are in the heads of columns, and a dash stands for what is not known."""
+"""Text of values in reports, without units; a dash for unknown values."""
 
 import re
 from datetime import UTC, datetime
 
 UNKNOWN = "\u2013"
-# Control characters, which a terminal obeys, and those that turn the direction of a line.
+# Control characters, which a terminal would execute, and characters that change the text direction.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number with so many decimals.
+    """Return a number with a fixed number of decimals.
 
     >>> number(1234.567), number(0.99552, 4)
     ('1,234.57', '0.9955')
@@ -18,7 +18,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """Return a number with so many significant digits, and all digits of a larger whole part.
+    """Return a number with some significant digits; an integral part with more digits is kept whole.
 
     >>> significant(0.0123456), significant(51.325), significant(51234.5)
     ('0.01235', '51.33', '51,234')

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: no script, no font and no file besides the page."""
+"""Charts as inline SVG, without scripts, fonts or other files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from db.reports.cells import significant
 WIDTH = 960.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 340.0, 24.0, 12.0, 44.0
 _ROW = 26.0
-_MOST_LABEL_CHARACTERS = 48
+_MAX_LABEL_CHARACTERS = 48
 
 
 @dataclass(frozen=True)
 class Strip:
-    """All values of one group."""
+    """Values of one group."""
 
     label: str
     values: tuple[float, ...]
@@ -31,12 +31,12 @@ class Line:
 
 
 def strip_chart(strips: Sequence[Strip], title: str, unit: str) -> str:
-    """Return a row for each group: every value as a dot, the median as a bar across; the axis begins at 0.
+    """Return a chart with one row per group: values as dots, the median as a bar; the axis starts at 0.
 
     Args:
         strips: at least one, each with at least one value of 0 or more.
-        title: for those who cannot see it, too.
-        unit: title of the axis.
+        title: also the text for screen readers.
+        unit: title of the x axis.
     """
     ticks = _ticks(0.0, max(max(strip.values) for strip in strips))
     scale = (WIDTH - _LEFT - _RIGHT) / ticks[-1]
@@ -54,11 +54,11 @@ def strip_chart(strips: Sequence[Strip], title: str, unit: str) -> str:
 
 
 def line_chart(lines: Sequence[Line], title: str, units: tuple[str, str]) -> str:
-    """Return lines over a common grid with a key beside it.
+    """Return a line chart with a legend.
 
     Args:
         lines: at least one, each with at least two points.
-        title: for those who cannot see it, too.
+        title: also the text for screen readers.
         units: titles of the x and the y axis.
     """
     xs = [x for line in lines for x, _ in line.points]
@@ -100,7 +100,7 @@ def _vertical_grid(ticks: Sequence[tuple[float, float]], height: float, unit: st
     return f'{lines}{labels}<text x="{middle:g}" y="{height - 6:g}" text-anchor="middle">{_label(unit)}</text>'
 
 
-def _label(text: str, most: int = _MOST_LABEL_CHARACTERS) -> str:
+def _label(text: str, most: int = _MAX_LABEL_CHARACTERS) -> str:
     return escape(text if len(text) <= most else text[: most - 1] + "…")
 
 

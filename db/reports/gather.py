@@ -1,4 +1,4 @@
-"""What a report is made of, read from the record."""
+"""Reads the rows of a report from the database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from db.queries import (
     speedup_groups,
 )
 
-MOST_RUNS = 200
-MOST_CURVES = 6
+MAX_RUNS = 200
+MAX_CURVES = 6
 _POINTS_OF_CURVE = 300
 
 
@@ -33,7 +33,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Report:
-    """Rows of a report, ready to be set."""
+    """Rows of a report."""
 
     made_at: float
     runs: tuple[RunRow, ...]
@@ -48,17 +48,16 @@ def gather(session: Session, now: float, run_ids: Sequence[str] = ()) -> Report:
     Args:
         session: on the record.
         now: Unix time in seconds.
-        run_ids: the runs to tell of; the groups are those that they belong to, with all repeats, and the
-            references of these.
+        run_ids: runs of the report; it compares their groups, with all repeats, and the references of these groups.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: a run is not in the record.
     """
     if run_ids:
         runs: tuple[RunRow, ...] = tuple(get_run(session, run_id, now) for run_id in dict.fromkeys(run_ids))
         num_matching = len(runs)
     else:
-        page = list_runs(session, now, order=RunOrder("created_at", "desc"), limit=MOST_RUNS)
+        page = list_runs(session, now, order=RunOrder("created_at", "desc"), limit=MAX_RUNS)
         runs, num_matching = page.rows, page.num_matching
     comparisons = compare_all(speedup_groups(session))
     if run_ids:
@@ -75,7 +74,7 @@ def _about(comparisons: list[Comparison], run_ids: set[str]) -> list[Comparison]
 def _curves(session: Session, runs: Sequence[RunRow]) -> list[Curve]:
     curves: list[Curve] = []
     for run in runs:
-        if len(curves) == MOST_CURVES:
+        if len(curves) == MAX_CURVES:
             break
         if run.step:
             points = tuple(

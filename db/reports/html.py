@@ -1,4 +1,4 @@
-"""A report as one HTML page that asks nobody for anything: style and charts are inside, scripts are not allowed."""
+"""A report as one self-contained HTML page with styles and charts, without scripts."""
 
 from html import escape
 
@@ -28,7 +28,7 @@ svg{width:100%;max-width:60rem;height:auto;font-size:12px;fill:var(--ink)}
 @media print{body{margin:0;max-width:none}}
 """
 LONGEST_UNBROKEN = 32
-"""Characters of a cell up to which it stays on one line."""
+"""Cells of at most this many characters stay on one line."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -51,7 +51,7 @@ def _speedup(report: Report) -> str:
 
 
 def _wall_clocks(report: Report) -> str:
-    """Return a chart for each recipe: wall clocks of other work do not belong on one axis."""
+    """Return one chart per recipe, because wall clocks of different work are not comparable."""
     names, configurations = group_names(report.comparisons), group_configurations(report.comparisons)
     strips: dict[str | None, list[Strip]] = {}
     for comparison in report.comparisons:

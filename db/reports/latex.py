@@ -1,4 +1,4 @@
-"""A report as a LaTeX document; compiles with pdflatex and the packages booktabs, longtable and geometry."""
+"""A report as a LaTeX document, for pdflatex with the packages booktabs, longtable and geometry."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
     "}": r"\}",
-    # The command of that name would need the companion fonts, which a small TeX does not have.
+    # \textdollar would need companion fonts, which small TeX installations lack.
     "$": r"\char36{}",
     "&": r"\&",
     "#": r"\#",
@@ -19,20 +19,20 @@ _SPECIAL = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     '"': "''",
-    # Alone, so that two of them stay two.
+    # In braces, so that two of them are not joined.
     "'": "{'}",
     "`": "{`}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     UNKNOWN: "--",
-    # Two of them would become a dash.
+    # Two of them would be joined to a dash.
     "-": r"-{}",
-    # A row that begins with [ would be read as the argument of the line break before it.
+    # At the start of a row, [ would be read as an argument of the line break before it.
     "[": "{[}",
     "]": "{]}",
 }
-# Of Latin-1, what Computer Modern has no sign for.
+# Latin-1 characters that Computer Modern lacks.
 _MISSING = frozenset(map(chr, (0xD0, 0xD7, 0xDE, 0xF0, 0xF7, 0xFE)))
 _TEXT_WIDTH_CM = 38.0
 _PREAMBLE = r"""\documentclass{article}
@@ -55,7 +55,7 @@ def to_latex(report: Report) -> str:
 
 
 def latex_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
-    """Return the source of a document of tables, empty ones left out.
+    """Return the source of a document of tables, without empty ones.
 
     Args:
         title: of the document.
@@ -68,7 +68,7 @@ def latex_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return text as LaTeX sets it literally; letters that its first fonts lack are named by code point.
+    r"""Return text escaped for LaTeX; characters that its default fonts lack become their code point.
 
     >>> print(escaped("50% of a_b & é 中"))
     50\% of a\_\allowbreak{}b \& é {[}U+4E2D{]}
@@ -102,16 +102,16 @@ def _table(table: Table) -> str:
 
 
 def _columns(table: Table) -> list[str]:
-    """Return a width for each column by its longest cell, so that a long name breaks instead of running out."""
+    """Return the type of each column, with a width by its longest cell, so that long names wrap."""
     longest = [
         max(
-            # A head is broken between words only.
+            # Heads wrap only between words.
             max(len(word) for word in column.title.split()) + 1.5,
             min(30, max(len(row[index]) for row in table.rows)),
         )
         for index, column in enumerate(table.columns)
     ]
-    # 15 columns with 5 pt on either side take about 5 cm of the line.
+    # The padding of 15 columns, 5 pt on either side, takes about 5 cm of the line.
     centimetres = (_TEXT_WIDTH_CM - 5.5) / sum(longest)
     return [
         rf">{{\{'raggedleft' if column.is_number else 'raggedright'}\arraybackslash}}p{{{width * centimetres:.2f}cm}}"

@@ -7,7 +7,7 @@ from db.reports.cells import moment
 from db.reports.gather import Report
 from db.reports.tables import Table, runs_table, speedup_table
 
-# Everything that starts markup or HTML somewhere in a cell; a backslash before punctuation is always literal.
+# Everything that can start markup or HTML in a cell; a backslash makes punctuation literal.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]()<>#!|~&$@]|:(?=//)|(?<=www)\.")
 
 
@@ -18,7 +18,7 @@ def to_markdown(report: Report) -> str:
 
 
 def markdown_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
-    """Return the text of a document of tables, empty ones left out.
+    """Return the text of a document of tables, without empty ones.
 
     Args:
         title: of the document.
@@ -41,7 +41,7 @@ def _table(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return text that shows as it is, whatever it holds.
+    r"""Return text escaped for Markdown.
 
     >>> print(escaped("a|b <img> [x](y)"))
     a\|b \<img\> \[x\]\(y\)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from db.reports.tables import Column, Table
 
-MOST_CHARACTERS = 44
-"""Of a cell; ids are shorter, names may not be."""
+MAX_CHARACTERS = 44
+"""Limit of a cell; ids are shorter, names may be cut."""
 
 
 def to_plain(table: Table) -> str:
-    """Return a table in columns, heads in capitals, notes below; long cells are cut."""
+    """Return a table as aligned columns with heads in capitals and notes below; long cells are cut."""
     heads = [column.title.upper() for column in table.columns]
     rows = [[_cut(cell) for cell in row] for row in table.rows]
     widths = [max(len(cell) for cell in cells) for cells in zip(heads, *rows, strict=True)]
@@ -18,7 +18,7 @@ def to_plain(table: Table) -> str:
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return names and values, the values under one another.
+    """Return lines of names and values, with aligned values.
 
     >>> print(facts([("em", "81.28"), ("status", "finished")]), end="")
       em      81.28
@@ -37,4 +37,4 @@ def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]
 
 
 def _cut(cell: str) -> str:
-    return cell if len(cell) <= MOST_CHARACTERS else cell[: MOST_CHARACTERS - 1] + "…"
+    return cell if len(cell) <= MAX_CHARACTERS else cell[: MAX_CHARACTERS - 1] + "…"

@@ -1,4 +1,4 @@
-"""The table of a scaling study: configuration, size, time, speedup with its interval, efficiency and cost."""
+"""Table of a scaling study: configuration, size, time, speedup with interval, efficiency and cost."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from db.reports.tables import Column, Table, difference_notes, group_configurati
 
 
 def study_table(groups: Sequence[Group], notes: Sequence[str] = ()) -> Table:
-    """Return one line a group of a study, against its run of one process without a strategy.
+    """Return one row per group of a study, compared with its run of one process without a strategy.
 
     Args:
         groups: of the study, in any order.
-        notes: what else is to be said of it.
+        notes: added below the table.
     """
     ordered = sorted(groups, key=_place)
     reference = next((group for group in ordered if _is_reference(group)), None)
@@ -77,14 +77,14 @@ def _cells(comparison: Comparison, configuration: str) -> tuple[str, ...]:
 
 
 def _remarks(groups: Sequence[Group], reference: Group | None, names: dict[str, str]) -> list[str]:
-    remarks = ["No run of one process is finished yet, so there is nothing to compare with."]
+    remarks = ["No run of one process is finished yet, so there is no reference."]
     if reference is not None:
         walls = reference.values_of("wall_clock_s")
         spread = f", quartiles {interval(*statistics.quartiles(walls), 1)} s" if len(walls) > 1 else ""
         remarks = [
             f"Reference: {names[reference.key]}, median {number(statistics.median(walls), 1)} s of "
             f"n = {len(walls)}{spread}. speedup: its median wall clock over that of the row, at equal work; throughput "
-            "ratio: features a second of the row over its own. The 95% interval is a bootstrap interval, p the "
+            "ratio: features per second of the row over its own. The 95% interval is a bootstrap interval, p the "
             "two-sided Mann-Whitney test."
         ]
     devices = sorted({text(group.setting.device_name) for group in groups})
@@ -96,7 +96,7 @@ def _remarks(groups: Sequence[Group], reference: Group | None, names: dict[str, 
         )
     remarks += [
         f"{text(names[group.key])}: {group.num_interrupted} of {len(group.repeats)} runs took several attempts; their "
-        "wall clock holds the waits between them."
+        "wall clock includes the waits between them."
         for group in groups
         if group.num_interrupted
     ]

@@ -1,4 +1,4 @@
-"""Tables of a report, in words: what each format then sets in its own way."""
+"""Tables of a report as text, independent of the output format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from db.reports.cells import UNKNOWN, interval, moment, number, significant, tex
 
 @dataclass(frozen=True)
 class Column:
-    """Head of a column."""
+    """A column and its head."""
 
     title: str
     is_number: bool = False
@@ -18,7 +18,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are one line each and hold any character; notes stand below."""
+    """A table; cells are one line of any characters, notes follow below."""
 
     title: str
     columns: tuple[Column, ...]
@@ -62,23 +62,23 @@ _SPEEDUP_COLUMNS = (
 
 
 def runs_table(rows: Sequence[RunRow], num_matching: int) -> Table:
-    """Return one line a run.
+    """Return one row per run.
 
     Args:
-        rows: runs in the order to show.
-        num_matching: runs of which these are the first.
+        rows: runs in the order of the table.
+        num_matching: number of all runs; `rows` are the first of them.
     """
     notes = [] if num_matching == len(rows) else [f"{len(rows):,} of {num_matching:,} runs."]
     return Table("Runs", _RUN_COLUMNS, tuple(_run_cells(row) for row in rows), tuple(notes))
 
 
 def speedup_table(comparisons: Sequence[Comparison]) -> Table:
-    """Return one line a group of repeats, with its reference by number and both absolute medians in the table."""
+    """Return one row per group of repeats; references are named by the number of their row."""
     names, configurations = group_names(comparisons), group_configurations(comparisons)
     rows = tuple(_group_cells(comparison, names, configurations) for comparison in comparisons)
     notes = [
         "speedup: median wall clock of the reference over that of the group, at equal work; throughput ratio: "
-        "features a second of the group over those of the reference, where the work is not equal or a wall clock "
+        "features per second of the group over those of the reference, if the work is not equal or a wall clock "
         "is missing. Its 95% interval is a bootstrap interval; p is the two-sided Mann-Whitney test.",
     ]
     if any(len(comparison.group.repeats) < LEAST_FOR_MEDIAN_INTERVAL for comparison in comparisons):
@@ -89,16 +89,16 @@ def speedup_table(comparisons: Sequence[Comparison]) -> Table:
 
 
 def group_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
-    """Return a short name for each group and reference by its key, groups first."""
+    """Return a short name for each group and reference, by key, groups first."""
     keys = [comparison.group.key for comparison in comparisons]
     keys += [item.reference.key for item in comparisons if item.reference is not None]
     return {key: f"G{number_}" for number_, key in enumerate(dict.fromkeys(keys), start=1)}
 
 
 def group_configurations(comparisons: Sequence[Comparison]) -> dict[str, str]:
-    """Return what each group ran, in short, by its key; settings are added where it takes them to tell groups apart."""
+    """Return a short configuration of each group, by key, with the settings that distinguish equal ones."""
     groups = [comparison.group for comparison in comparisons]
-    apart = distinguishing_settings(
+    settings = distinguishing_settings(
         groups,
         lambda group: (
             _configuration(group),
@@ -108,7 +108,7 @@ def group_configurations(comparisons: Sequence[Comparison]) -> dict[str, str]:
             group.setting.device_name,
         ),
     )
-    return {group.key: ", ".join((_configuration(group), *map(text, apart[group.key]))) for group in groups}
+    return {group.key: ", ".join((_configuration(group), *map(text, settings[group.key]))) for group in groups}
 
 
 def _configuration(group: Group) -> str:
@@ -119,7 +119,7 @@ def _configuration(group: Group) -> str:
 
 
 def devices(world_size: int | None, num_nodes: int | None, device_name: str | None) -> str:
-    """Return how many of which device.
+    """Return the number and name of devices.
 
     >>> devices(4, 2, "NVIDIA A100"), devices(1, 1, None)
     ('4 x NVIDIA A100 on 2 nodes', '1 x unknown device')
@@ -171,7 +171,7 @@ def _group_cells(comparison: Comparison, names: dict[str, str], configurations: 
 
 
 def ratio_cells(comparison: Comparison) -> tuple[str, str, str, str, str]:
-    """Return ratio, interval, kind of ratio, p and efficiency of a group."""
+    """Return the cells of ratio, interval, kind of ratio, p and efficiency."""
     ratio = comparison.ratio
     if ratio is None:
         is_reference = comparison.reference is not None and comparison.reference.key == comparison.group.key
@@ -188,7 +188,7 @@ def ratio_cells(comparison: Comparison) -> tuple[str, str, str, str, str]:
 
 
 def difference_notes(comparisons: Sequence[Comparison], names: dict[str, str]) -> list[str]:
-    """Return what else differs from the reference, said in place: such a ratio is not of the devices alone."""
+    """Return a note for each group that differs from its reference in more than devices and strategy."""
     return [
         f"{names[comparison.group.key]} against {names[comparison.reference.key]} also differs in "
         + "; ".join(f"{text(d.what)}: {text(d.reference)} -> {text(d.here)}" for d in comparison.differences)

@@ -1,4 +1,4 @@
-"""What version 0.1 wrote: a finished run, a run stopped at step 12 of 24, their database, and the uninterrupted losses.
+"""Files of version 0.1: a finished run, a run stopped at step 12 of 24, their database, and the uninterrupted losses.
 
 Both runs trained a two-layer BERT with DDP on two processes on a CPU, with dropout.
 """
@@ -56,7 +56,7 @@ def test_stopped_run_resumes_on_the_losses_of_the_uninterrupted_one(kept: Path) 
     assert ended.returncode == 0, ended.stderr
     directory = kept / "home" / "runs" / STOPPED
     assert training.journal(directory, 2)["setup"][0]["start_step"] == 12
-    # Another CPU may add up in another order.
+    # Another CPU may sum in another order.
     assert training.losses(directory, 2) == pytest.approx({step: reference[step] for step in range(13, 25)}, abs=1e-6)
     assert training.journal(directory, 2)["end"][0]["status"] == "finished"
 

@@ -1,4 +1,4 @@
-"""Command lines: what is wrong with one is said in one line."""
+"""Argument errors are one line."""
 
 import pytest
 

@@ -25,7 +25,7 @@ def pragma(engine: Engine, name: str) -> object:
         return connection.execute(text(f"PRAGMA {name}")).scalar_one()
 
 
-def test_sqlite_file_is_made_with_its_private_directory_and_settings(tmp_path: Path) -> None:
+def test_sqlite_file_is_created_in_a_private_directory(tmp_path: Path) -> None:
     engine = create_engine_for(f"sqlite:///{tmp_path / 'a' / 'b' / 'x.db'}")
     assert pragma(engine, "journal_mode") == "wal"
     assert pragma(engine, "synchronous") == 1
@@ -43,7 +43,7 @@ def test_foreign_keys_are_enforced(bare: Engine) -> None:
         connection.execute(text("INSERT INTO b VALUES (1)"))
 
 
-def test_writing_transaction_keeps_other_writers_out_and_readers_in(bare: Engine) -> None:
+def test_writing_transaction_blocks_writers_but_not_readers(bare: Engine) -> None:
     with bare.begin() as connection:
         connection.execute(text("CREATE TABLE a (id INTEGER)"))
     with write_locked(bare).begin() as first:
@@ -78,13 +78,13 @@ def test_writers_wait_for_one_another(bare: Engine) -> None:
         assert list(connection.scalars(text("SELECT id FROM a ORDER BY id"))) == list(range(100))
 
 
-def test_migrate_makes_every_table_and_then_does_nothing(bare: Engine) -> None:
+def test_second_migration_changes_nothing(bare: Engine) -> None:
     migrate(bare)
     migrate(bare)
     assert set(inspect(bare).get_table_names()) == {*Base.metadata.tables, "alembic_version"}
 
 
-def test_migrate_by_several_at_once_makes_one_schema(bare: Engine) -> None:
+def test_concurrent_migrations_create_one_schema(bare: Engine) -> None:
     migrate_at_once(str(bare.url))
     assert set(Base.metadata.tables) < set(inspect(bare).get_table_names())
 
@@ -120,26 +120,26 @@ def test_url_without_a_driver_means_psycopg() -> None:
     assert create_engine_for("postgresql://ann@db/qa").url.drivername == "postgresql+psycopg"
 
 
-def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DatabaseError, match=r"x\.db cannot be created .*set ELASTICQA_HOME"):
         create_engine_for(f"sqlite:///{tmp_path / 'file' / 'x' / 'x.db'}")
 
 
-def test_file_that_is_no_database_is_one_line(bare: Engine, tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_one_line_error(bare: Engine, tmp_path: Path) -> None:
     (tmp_path / "x.db").mkdir()
     with pytest.raises(DatabaseError, match="unable to open database file") as caught:
         migrate(bare)
     assert "\n" not in str(caught.value)
 
 
-def test_file_of_something_else_is_one_line(bare: Engine, tmp_path: Path) -> None:
+def test_unknown_file_is_one_line_error(bare: Engine, tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"hello" * 1000)
     with pytest.raises(DatabaseError, match="file is not a database"):
         migrate(bare)
 
 
-def test_server_that_is_not_there_is_one_line_without_the_password() -> None:
+def test_unreachable_server_is_one_line_without_the_password() -> None:
     engine = create_engine_for("postgresql://ann:secret@127.0.0.1:1/qa?connect_timeout=2")
     with pytest.raises(DatabaseError, match="cannot be used") as caught:
         migrate(engine)

@@ -31,7 +31,7 @@ def test_migrations_equal_the_models(engine: Engine) -> None:
     assert schema_differences(engine) == []
 
 
-def test_migrations_make_what_the_models_would_to_the_letter(engine: Engine, tmp_path: Path) -> None:
+def test_migrations_create_exactly_the_schema_of_the_models(engine: Engine, tmp_path: Path) -> None:
     created = create_engine(f"sqlite:///{tmp_path / 'created.db'}")
     Base.metadata.create_all(created)
     assert definitions(engine) == definitions(created)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: a new cluster on a Unix socket in a directory of its own."""
+"""A temporary PostgreSQL server on a Unix socket."""
 
 import os
 import pwd
@@ -28,14 +28,14 @@ def _program(name: str) -> str:
 
 
 def _as_server() -> list[str]:
-    """Return the words before a command that must not run as root: the server refuses to."""
+    """Return the prefix of commands that must not run as root, which the server refuses."""
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """Yield the URL of a running server, without a database."""
-    # Not below pytest's own directory, into which only its owner may look.
+    # Not in the directory of pytest, which other users cannot read.
     folder = Path(tempfile.mkdtemp(prefix="elasticqa-pg-"))
     if os.geteuid() == 0:
         account = pwd.getpwnam("postgres")

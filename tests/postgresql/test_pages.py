@@ -1,4 +1,4 @@
-"""The dashboard over PostgreSQL answers as it does over SQLite."""
+"""Pages of the dashboard on PostgreSQL equal those on SQLite."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -59,7 +59,7 @@ def both(tmp_path: Path, postgresql_url: str) -> Iterator[tuple[TestClient, Test
         yield clients[0], clients[1]
 
 
-def test_answers_are_those_of_sqlite(both: tuple[TestClient, TestClient]) -> None:
+def test_pages_on_postgresql_equal_those_on_sqlite(both: tuple[TestClient, TestClient]) -> None:
     for address in ADDRESSES:
         first, second = (client.get(address) for client in both)
         assert (first.status_code, address) == (second.status_code, address) == (200, address)
@@ -75,8 +75,8 @@ def numbers(figure: object) -> list[float]:
     return [figure] if isinstance(figure, int | float) else []
 
 
-def test_figures_are_those_of_sqlite_but_for_the_last_digits(both: tuple[TestClient, TestClient]) -> None:
-    # The two rest on samples thinned by slots of time, whose edges the databases round differently.
+def test_floats_equal_those_of_sqlite_but_for_the_last_digits(both: tuple[TestClient, TestClient]) -> None:
+    # These two use samples thinned by time slots, whose edges the databases round differently.
     for chart in FIGURES.keys() - {"utilization", "memory"}:
         first, second = (numbers(client.get(f"/figures/runs/{KILLED}/{chart}.json").json()) for client in both)
         assert len(first) > 5

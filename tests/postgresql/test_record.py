@@ -1,4 +1,4 @@
-"""The record on PostgreSQL: the same schema, the same rows."""
+"""Schema and rows on PostgreSQL equal those on SQLite."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def test_migrations_equal_the_models(postgresql: Engine) -> None:
     assert schema_differences(postgresql) == []
 
 
-def test_migrate_by_several_at_once_makes_one_schema(postgresql: Engine, postgresql_url: str) -> None:
+def test_concurrent_migrations_create_one_schema(postgresql: Engine, postgresql_url: str) -> None:
     migrate_at_once(postgresql_url)
     assert schema_differences(postgresql) == []
 
@@ -43,7 +43,7 @@ def test_rows_equal_those_of_sqlite(postgresql: Engine, tmp_path: Path) -> None:
     assert every_row(postgresql) == rebuilt(runs, tmp_path)
 
 
-def test_values_that_only_one_database_refuses_are_told(postgresql: Engine, tmp_path: Path) -> None:
+def test_values_refused_by_one_database_are_reported(postgresql: Engine, tmp_path: Path) -> None:
     event = {"kind": "event", "data": {}}
     lines = [
         attempt_line("a"),
@@ -64,6 +64,6 @@ def test_values_that_only_one_database_refuses_are_told(postgresql: Engine, tmp_
     assert len(rows["steps"]) == 1
 
 
-def test_ingests_at_once_neither_lose_nor_double_rows(postgresql_url: str, tmp_path: Path) -> None:
+def test_concurrent_ingests_neither_lose_nor_duplicate_rows(postgresql_url: str, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     assert ingest_at_once(postgresql_url, runs, tmp_path) == rebuilt(runs, tmp_path)

@@ -36,7 +36,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_import_puts_back_what_was_exported(run_dir: Path, tmp_path: Path) -> None:
+def test_import_restores_an_exported_run(run_dir: Path, tmp_path: Path) -> None:
     export_run(run_dir, tmp_path / "a.tar.gz")
     other = tmp_path / "other"
     restored = import_bundle(tmp_path / "a.tar.gz", other)
@@ -47,13 +47,13 @@ def test_import_puts_back_what_was_exported(run_dir: Path, tmp_path: Path) -> No
     assert [path.name for path in other.iterdir()] == ["run-a"]
 
 
-def test_checkpoints_go_along_on_demand(run_dir: Path, tmp_path: Path) -> None:
+def test_checkpoints_are_exported_on_request(run_dir: Path, tmp_path: Path) -> None:
     export_run(run_dir, tmp_path / "a.tar.gz", with_checkpoints=True)
     import_bundle(tmp_path / "a.tar.gz", tmp_path / "other")
     assert {"checkpoints/step-00000005/manifest.json", "model/config.json"} <= _files(tmp_path / "other/run-a").keys()
 
 
-def test_checkpoint_is_whole_where_it_is_imported(run_dir: Path, tmp_path: Path) -> None:
+def test_imported_checkpoint_is_complete(run_dir: Path, tmp_path: Path) -> None:
     save_some(run_dir / "checkpoints", 7)
     export_run(run_dir, tmp_path / "a.tar.gz", with_checkpoints=True)
     import_bundle(tmp_path / "a.tar.gz", tmp_path / "other")
@@ -66,14 +66,14 @@ def test_equal_runs_give_equal_bundles(run_dir: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
 
 
-def test_equal_run_is_left_as_it_is(run_dir: Path, runs: Path, tmp_path: Path) -> None:
+def test_equal_run_stays_unchanged(run_dir: Path, runs: Path, tmp_path: Path) -> None:
     export_run(run_dir, tmp_path / "a.tar.gz")
     before = _files(runs)
     assert not import_bundle(tmp_path / "a.tar.gz", runs).is_new
     assert _files(runs) == before
 
 
-def test_run_that_grew_since_holds_its_bundle(run_dir: Path, runs: Path, tmp_path: Path) -> None:
+def test_run_that_grew_since_the_export_is_kept(run_dir: Path, runs: Path, tmp_path: Path) -> None:
     export_run(run_dir, tmp_path / "a.tar.gz")
     with (run_dir / "annotations.jsonl").open("a") as stream:
         stream.write('{"n":2,"t":2.0,"kind":"tag","value":"y"}\n')
@@ -120,7 +120,7 @@ def test_every_truncation_is_refused(run_dir: Path, tmp_path: Path) -> None:
     whole = (tmp_path / "whole.tar.gz").read_bytes()
     other = tmp_path / "other"
     other.mkdir()
-    # Behind the last member are only the blank blocks that end a tar file and the checksum of gzip.
+    # After the last member there are only the blank blocks that end a tar file and the checksum of gzip.
     for length in range(0, len(whole) - 64, 97):
         path = tmp_path / "cut.tar.gz"
         path.write_bytes(whole[:length])
@@ -129,7 +129,7 @@ def test_every_truncation_is_refused(run_dir: Path, tmp_path: Path) -> None:
         assert not any(other.iterdir())
 
 
-def test_commands_carry_a_run_from_one_home_to_another(
+def test_run_moves_between_homes_by_export_and_import(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = {"ELASTICQA_HOME": str(run_dir.parent.parent)}, {"ELASTICQA_HOME": str(tmp_path / "second")}
@@ -142,7 +142,7 @@ def test_commands_carry_a_run_from_one_home_to_another(
     assert (tmp_path / "second" / "runs" / "run-a" / JOURNAL).read_bytes() == (run_dir / JOURNAL).read_bytes()
 
 
-def test_commands_say_what_is_wrong_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environ = {"ELASTICQA_HOME": str(tmp_path / "home")}
     (tmp_path / "b.tar.gz").write_bytes(b"junk")
     assert export.main(["nothing"], environ) == 2

@@ -1,4 +1,4 @@
-"""Bundles that somebody crafted: none writes outside its run, takes the machine's memory, or leaves anything."""
+"""Hostile bundles write nothing outside their run, need little memory, and leave no files."""
 
 import gzip
 import hashlib
@@ -51,7 +51,7 @@ def _crafted(path: Path, files: dict[str, bytes], /, **changes: Any) -> Path:
 
 
 def _refused(path: Path, runs: Path, message: str) -> None:
-    """Check that a bundle is refused in one line and leaves nothing, inside the runs directory or around it."""
+    """Check that a bundle is refused in one line and writes no file."""
     around = set(path.parent.rglob("*"))
     with pytest.raises(BundleError) as caught:
         import_bundle(path, runs)
@@ -61,7 +61,7 @@ def _refused(path: Path, runs: Path, message: str) -> None:
     assert set(path.parent.rglob("*")) == around
 
 
-def test_crafted_bundle_in_order_is_taken(runs: Path, tmp_path: Path) -> None:
+def test_valid_bundle_of_any_origin_is_imported(runs: Path, tmp_path: Path) -> None:
     path = _crafted(tmp_path / "a.tar.gz", {JOURNAL: FIRST, "notes.txt": b"x" * 1024})
     assert import_bundle(path, runs).is_new
 
@@ -82,7 +82,7 @@ def test_crafted_bundle_in_order_is_taken(runs: Path, tmp_path: Path) -> None:
         "a\nb",
     ],
 )
-def test_name_that_could_lead_out_is_refused(runs: Path, tmp_path: Path, name: str) -> None:
+def test_name_outside_the_run_directory_is_refused(runs: Path, tmp_path: Path, name: str) -> None:
     files = {JOURNAL: FIRST, name: b"x"}
     path = _bundle(tmp_path / "a.tar.gz", _member("bundle.json", _manifest(files)), _member(f"run-a/{JOURNAL}", FIRST))
     _refused(path, runs, "could leave the run directory")
@@ -183,7 +183,7 @@ def _bomb_of_zeros(path: Path) -> None:
 
 
 def _bomb_in_a_long_name(path: Path) -> None:
-    """Write a header that claims a name of 1 GiB, which a careless reader takes into memory."""
+    """Write a header that claims a name of 1 GiB, which a naive reader loads into memory."""
     info = tarfile.TarInfo("././@LongLink")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 2**30
     with gzip.open(path, "wb") as stream:
@@ -218,6 +218,6 @@ def _bomb_of_nested_names(path: Path) -> None:
         (_bomb_of_nested_names, "not a bundle, or damaged"),
     ],
 )
-def test_bombs_are_refused(runs: Path, tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
+def test_gzip_bombs_are_refused(runs: Path, tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
     make(tmp_path / "a.tar.gz")
     _refused(tmp_path / "a.tar.gz", runs, message)

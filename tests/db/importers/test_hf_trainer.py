@@ -31,7 +31,7 @@ def test_folder_gives_steps_evaluations_and_end_as_the_files_say(tmp_path: Path)
     }
     first, last = lines_of(run, "evaluation")
     assert known(first) == {"step": 7, "split": "eval", "em": 50.0, "f1": 60.5, "loss": 1.75, "eval_time_s": 0.5}
-    # Of the last step, because the results name none.
+    # At the last step, because the results have no step.
     assert known(last) == {
         "step": 14,
         "split": "eval",
@@ -54,7 +54,7 @@ def test_folder_gives_steps_evaluations_and_end_as_the_files_say(tmp_path: Path)
     assert figures["data"] == {"mean_train_loss": 1.62, "steps_per_s": 0.7, "total_flos": 8457600.0}
 
 
-def test_what_the_trainer_does_not_log_stays_empty(tmp_path: Path) -> None:
+def test_values_that_the_trainer_does_not_log_stay_empty(tmp_path: Path) -> None:
     run = _read(write_json(tmp_path / "trainer_state.json", state()))
     for step in lines_of(run, "step"):
         assert step["step_time_s"] is None
@@ -64,7 +64,7 @@ def test_what_the_trainer_does_not_log_stays_empty(tmp_path: Path) -> None:
     assert "global_batch_size" not in run.config
 
 
-def test_nan_infinity_and_null_become_empty_and_a_lost_loss_is_said(tmp_path: Path) -> None:
+def test_values_not_finite_become_null_and_a_loss_becomes_an_event(tmp_path: Path) -> None:
     entries = [
         {"step": 1, "loss": float("nan"), "grad_norm": float("inf"), "learning_rate": 1e-5, "epoch": 0.5},
         {"step": 2, "loss": None, "epoch": 1.0},
@@ -84,14 +84,14 @@ def test_state_before_the_end_is_not_finished(tmp_path: Path) -> None:
     assert "step 7 of 14" in run.end["reason"]
 
 
-def test_newest_checkpoint_stands_for_a_folder_without_a_state(tmp_path: Path) -> None:
+def test_newest_checkpoint_is_used_for_a_folder_without_a_state(tmp_path: Path) -> None:
     for step in (9, 14, 7):
         history = [{"step": step, "loss": float(step), "epoch": 1.0}]
         write_json(tmp_path / f"checkpoint-{step}" / "trainer_state.json", state(log_history=history))
     assert [line["loss"] for line in lines_of(_read(tmp_path), "step")] == [14.0]
 
 
-def test_results_alone_are_a_run_with_its_times(tmp_path: Path) -> None:
+def test_results_files_without_a_state_are_a_run(tmp_path: Path) -> None:
     run = _read(write_json(tmp_path / "all_results.json", {**TRAINING, "eval_f1": 60.0, "eval_exact": 40.0}))
     assert (run.end["train_time_s"], run.end["samples_per_s"]) == (20.0, 5.0)
     assert known(lines_of(run, "evaluation")[0]) == {"step": 0, "split": "eval", "em": 40.0, "f1": 60.0}
@@ -115,7 +115,7 @@ def test_evaluations_of_several_sets_are_splits(tmp_path: Path) -> None:
 def test_model_file_of_training_arguments_is_never_opened(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path / "out")
     before = _read(folder).run_id
-    # A pickle that would write a file, were it loaded.
+    # A pickle that writes a file if it is loaded.
     target = tmp_path / "executed"
     (folder / "training_args.bin").write_bytes(f"cpathlib\nPath\n(V{target}\ntRV\n.".encode())
     assert _read(folder).run_id == before
@@ -138,7 +138,7 @@ def test_model_file_of_training_arguments_is_never_opened(tmp_path: Path) -> Non
         ({"num_train_epochs": [2]}, "num_train_epochs=[2] is not a number"),
     ],
 )
-def test_wrong_types_are_named_with_their_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_wrong_types_are_errors_with_their_position(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = write_json(tmp_path / "trainer_state.json", state(**changes))
     with pytest.raises(ImportFormatError) as caught:
         _read(path)
@@ -156,7 +156,7 @@ def test_every_truncation_of_a_state_is_refused(tmp_path: Path) -> None:
             _read(path)
 
 
-def test_json_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_other_json_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "package.json", {"name": "x", "version": 1})
     with pytest.raises(ImportFormatError, match="neither a trainer state nor a trace"):
         _read(path)

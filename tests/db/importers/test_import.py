@@ -1,4 +1,4 @@
-"""The command and the run directories that it writes; the formats have tests of their own."""
+"""`elasticqa import` and the run directories that it writes."""
 
 import gzip
 import os
@@ -53,7 +53,7 @@ def test_imported_run_is_in_the_record_with_its_provenance(tmp_path: Path, envir
     engine.dispose()
 
 
-def test_ingest_finds_nothing_wrong_with_any_format(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_ingest_has_no_problem_with_any_imported_format(tmp_path: Path, environ: dict[str, str]) -> None:
     sources = [
         hf_folder(tmp_path / "hf"),
         lightning_folder(tmp_path / "lightning"),
@@ -80,7 +80,7 @@ def test_second_import_changes_nothing(
     assert capsys.readouterr().out.count("exists already") == 2
 
 
-def test_other_content_is_another_run(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_different_content_is_another_run(tmp_path: Path, environ: dict[str, str]) -> None:
     path = write_json(tmp_path / "trainer_state.json", state())
     main([str(path)], environ)
     write_json(path, state(log_history=HISTORY[:-1]))
@@ -88,7 +88,7 @@ def test_other_content_is_another_run(tmp_path: Path, environ: dict[str, str]) -
     assert len(_runs(environ)) == 2
 
 
-def test_trace_becomes_a_profile_and_goes_along(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_trace_becomes_a_profile_and_is_copied(tmp_path: Path, environ: dict[str, str]) -> None:
     trace = write_trace(
         tmp_path / "trace.json.gz",
         [operator("aten::mm", 0, 10), kernel("gemm", 5, 10)],
@@ -106,12 +106,12 @@ def test_trace_becomes_a_profile_and_goes_along(tmp_path: Path, environ: dict[st
     engine.dispose()
 
 
-def test_real_traces_are_taken(shared_data: Path, environ: dict[str, str]) -> None:
+def test_traces_of_torch_are_imported(shared_data: Path, environ: dict[str, str]) -> None:
     assert main([str(shared_data / "traces")], environ) == 0
     assert len(_runs(environ)) == 6
 
 
-def test_damaged_file_says_one_line_and_leaves_nothing(
+def test_damaged_file_is_one_line_and_adds_no_run(
     tmp_path: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     damaged = tmp_path / "trainer_state.json"
@@ -128,7 +128,7 @@ def test_damaged_file_says_one_line_and_leaves_nothing(
 @pytest.mark.parametrize(
     "name", ["trainer_state.json", "metrics.csv", "events.out.tfevents.1", "t.json.gz", "b.tar.gz"]
 )
-def test_junk_under_any_name_is_refused(
+def test_random_bytes_under_any_name_are_refused(
     tmp_path: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str], name: str, content: bytes
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -138,7 +138,7 @@ def test_junk_under_any_name_is_refused(
 
 
 @pytest.mark.parametrize("name", ["absent.json", "unknown.bin", "folder"])
-def test_what_is_no_result_is_refused(
+def test_unknown_files_are_refused(
     tmp_path: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / "unknown.bin").write_bytes(b"x")
@@ -147,7 +147,7 @@ def test_what_is_no_result_is_refused(
     assert name in capsys.readouterr().err
 
 
-def test_one_damaged_result_keeps_no_other_from_being_taken(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_damaged_result_does_not_prevent_other_imports(tmp_path: Path, environ: dict[str, str]) -> None:
     lightning_folder(tmp_path / "logs" / "version_0", "step,train_loss\n0\n")
     lightning_folder(tmp_path / "logs" / "version_1")
     assert main([str(tmp_path / "logs")], environ) == 2
@@ -167,7 +167,7 @@ def test_hostile_names_and_texts_are_stored_as_text(tmp_path: Path, environ: dic
     assert update_database(environ).problems == ()
 
 
-def test_home_that_cannot_be_written_says_one_line(
+def test_home_that_cannot_be_written_is_one_line_error(
     tmp_path: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "home").write_text("a file")
@@ -175,7 +175,7 @@ def test_home_that_cannot_be_written_says_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_run_directory_can_be_read_by_others(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_run_directory_is_readable_by_other_users(tmp_path: Path, environ: dict[str, str]) -> None:
     main([str(hf_folder(tmp_path / "hf"))], environ)
     (run_dir,) = _runs(environ)
     assert stat.S_IMODE(run_dir.stat().st_mode) == 0o755

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from db.importers import ImportedRun, ImportFormatError, find_results, read_results
-from db.importers.lightning import MOST_BYTES
+from db.importers.lightning import MAX_BYTES
 from tests.support.foreign_results import ENDED_AT, METRICS, known, lightning_folder, lines_of
 
 
@@ -12,7 +12,7 @@ def _read(path: Path) -> ImportedRun:
     return read_results(found)
 
 
-def test_rows_are_put_together_by_step_counted_from_one(tmp_path: Path) -> None:
+def test_rows_are_merged_by_step_counted_from_one(tmp_path: Path) -> None:
     run = _read(lightning_folder(tmp_path / "version_0"))
     assert [known(line) for line in lines_of(run, "step")] == [
         {"step": 3, "epoch": 0, "loss": 0.5, "learning_rate": 0.01, "is_warmup": False},
@@ -46,7 +46,7 @@ def test_folder_of_versions_gives_one_run_each(tmp_path: Path) -> None:
     assert len({read_results(found).run_id for found in find_results(tmp_path)}) == 3
 
 
-def test_nan_of_a_loss_is_empty_and_said(tmp_path: Path) -> None:
+def test_nan_loss_becomes_null_and_an_event(tmp_path: Path) -> None:
     run = _read(lightning_folder(tmp_path, "step,train_loss,val_loss\n0,nan,\n1,inf,\n2,0.5,nan\n"))
     assert [line["loss"] for line in lines_of(run, "step")] == [None, None, 0.5]
     assert lines_of(run, "event")[0]["data"] == {"num_steps": 2, "steps": [1, 2]}
@@ -63,7 +63,7 @@ def test_settings_are_flat_and_plain(tmp_path: Path) -> None:
     }
 
 
-def test_settings_that_name_code_are_left_out_and_not_run(tmp_path: Path) -> None:
+def test_settings_with_python_objects_are_skipped_unexecuted(tmp_path: Path) -> None:
     target = tmp_path / "executed"
     hparams = f"a: !!python/object/apply:os.mkdir ['{target}']\n"
     run = _read(lightning_folder(tmp_path / "version_0", hparams=hparams))
@@ -114,7 +114,7 @@ def test_damaged_metrics_are_refused_with_their_line(tmp_path: Path, metrics: st
     assert str(caught.value).startswith(str(path))
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     path = lightning_folder(tmp_path)
     path.write_bytes(b"step,train_loss\n0,\xff\xfe\n")
     with pytest.raises(ImportFormatError, match="not UTF-8"):
@@ -124,6 +124,6 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_file_over_the_limit_is_refused_unread(tmp_path: Path) -> None:
     path = lightning_folder(tmp_path)
     with path.open("r+b") as stream:
-        stream.truncate(MOST_BYTES + 1)
+        stream.truncate(MAX_BYTES + 1)
     with pytest.raises(ImportFormatError, match="over 256 MiB"):
         _read(path)

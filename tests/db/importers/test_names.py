@@ -25,7 +25,7 @@ from db.importers.metric_names import JournalField, journal_field_of
         ("eval_samples", JournalField("eval", "num_features")),
     ],
 )
-def test_known_names_have_their_meaning(name: str, meaning: JournalField) -> None:
+def test_known_names_map_to_journal_fields(name: str, meaning: JournalField) -> None:
     assert journal_field_of(name) == meaning
 
 
@@ -48,5 +48,5 @@ def test_known_names_have_their_meaning(name: str, meaning: JournalField) -> Non
         "f1",
     ],
 )
-def test_other_names_have_none(name: str) -> None:
+def test_unknown_names_map_to_no_field(name: str) -> None:
     assert journal_field_of(name) is None

@@ -36,7 +36,7 @@ def _written(folder: Path) -> Path:
 
 
 def _raw(path: Path, *messages: bytes) -> Path:
-    """Write records with right checksums, whatever is in them."""
+    """Write records with valid checksums and any content."""
     frames = []
     for message in messages:
         length = struct.pack("<Q", len(message))
@@ -86,7 +86,7 @@ def test_epochs_of_either_convention_count_from_zero(tmp_path: Path) -> None:
         assert run.end["final_loss"] == 3.0
 
 
-def test_nan_loss_is_empty_and_said(tmp_path: Path) -> None:
+def test_nan_loss_becomes_null_and_an_event(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path)) as writer:
         writer.add_scalar("train/loss", float("nan"), 4)
     run = _read(tmp_path)
@@ -124,7 +124,7 @@ def test_every_truncation_is_refused_or_ends_between_records(tmp_path: Path) -> 
                 _read(path)
 
 
-def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
+def test_every_changed_byte_is_detected(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path / "whole")) as writer:
         writer.add_scalar("train/loss", 1.0, 1)
     (source,) = (tmp_path / "whole").iterdir()
@@ -156,7 +156,7 @@ def test_record_that_is_no_event_is_refused_with_its_position(tmp_path: Path, me
     assert "byte 16" in str(caught.value)
 
 
-def test_record_of_any_claimed_size_is_not_taken_into_memory(tmp_path: Path) -> None:
+def test_record_of_any_claimed_size_needs_little_memory(tmp_path: Path) -> None:
     length = struct.pack("<Q", 2**40)
     path = tmp_path / "events.out.tfevents.0"
     path.write_bytes(length + struct.pack("<I", masked_crc32c(length)))
@@ -167,7 +167,7 @@ def test_record_of_any_claimed_size_is_not_taken_into_memory(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "problem"), [(b"", "is empty"), (b"\x89PNG" * 50, "the checksum of a record's length is wrong")]
 )
-def test_file_that_is_something_else_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_file_of_another_format_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     path = tmp_path / "events.out.tfevents.0"
     path.write_bytes(content)
     with pytest.raises(ImportFormatError, match=problem):

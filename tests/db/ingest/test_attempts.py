@@ -95,7 +95,7 @@ def test_nodes_may_be_read_in_any_order(engine: Engine, runs: Path, tmp_path: Pa
     assert every_row(engine) == rebuilt(runs, tmp_path)
 
 
-def test_hosts_line_wins_over_what_nodes_say(engine: Engine, runs: Path) -> None:
+def test_hosts_line_replaces_hosts_of_node_journals(engine: Engine, runs: Path) -> None:
     hosts = [{"node_rank": 1, "host_name": "one"}, {"node_rank": 0, "host_name": "zero"}]
     journal_path(runs, "a").write_bytes(numbered([attempt_line("a"), {"kind": "hosts", "hosts": hosts}]))
     journal_path(runs, "a", node_rank=1).write_bytes(numbered([attempt_line("a", host={"host_name": "other"})]))
@@ -103,7 +103,7 @@ def test_hosts_line_wins_over_what_nodes_say(engine: Engine, runs: Path) -> None
     assert [host["host_name"] for host in the_attempt(engine, "a").hosts] == ["zero", "one"]
 
 
-def test_repeated_steps_and_steps_after_the_end_are_left_out(engine: Engine, runs: Path) -> None:
+def test_repeated_steps_and_steps_after_the_end_are_skipped(engine: Engine, runs: Path) -> None:
     path = journal_path(runs, "a")
     path.write_bytes(
         numbered(
@@ -157,7 +157,7 @@ def test_queue_wait_comes_from_the_scheduler_or_the_run_id(engine: Engine, runs:
     assert the_run(engine, run_id).created_at == pytest.approx(made_at)
 
 
-def test_throughput_leaves_warm_up_steps_out(engine: Engine, runs: Path) -> None:
+def test_throughput_excludes_warm_up_steps(engine: Engine, runs: Path) -> None:
     write_run(runs, "a")
     ingest(engine, runs)
     run = the_run(engine, "a")
@@ -175,7 +175,7 @@ def test_phases_of_setup_and_end_are_kept_together(engine: Engine, runs: Path) -
 
 
 @pytest.mark.parametrize("phases", [[1], {"import": "long"}, {"import": -1}, {str(number): 1 for number in range(51)}])
-def test_phases_that_are_no_seconds_by_name_are_refused(engine: Engine, runs: Path, phases: object) -> None:
+def test_phases_of_wrong_types_are_refused(engine: Engine, runs: Path, phases: object) -> None:
     journal_path(runs, "a").write_bytes(numbered([attempt_line("a"), setup_line(phases=phases)]))
     (problem,) = of_runs(ingest(engine, runs))
     assert "which is not an object of at most 50 names with seconds: skipped" in problem

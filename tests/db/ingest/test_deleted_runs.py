@@ -1,4 +1,4 @@
-"""Runs whose directories are deleted."""
+"""Runs with deleted directories."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ def own_runs(engine: Engine) -> set[str]:
         return set(session.scalars(select(Run.run_id).where(Run.provenance == "measured")))
 
 
-def test_deleted_run_leaves_a_database_of_its_home_alone(engine: Engine, runs: Path, tmp_path: Path) -> None:
+def test_deleted_run_is_removed_from_the_database_of_its_home(engine: Engine, runs: Path, tmp_path: Path) -> None:
     for name in ("a", "a_b", "c"):
         write_run(runs, name)
     ingest(engine, runs, remove_deleted=True)
@@ -32,7 +32,7 @@ def test_deleted_run_leaves_a_database_of_its_home_alone(engine: Engine, runs: P
     assert ingest(engine, runs, remove_deleted=True).num_deleted == 0
 
 
-def test_deleted_run_stays_where_other_homes_share_the_database(engine: Engine, runs: Path, tmp_path: Path) -> None:
+def test_deleted_run_stays_in_a_shared_database(engine: Engine, runs: Path, tmp_path: Path) -> None:
     write_run(runs, "a")
     write_run(tmp_path / "elsewhere" / "runs", "b")
     ingest(engine, runs)
@@ -42,7 +42,7 @@ def test_deleted_run_stays_where_other_homes_share_the_database(engine: Engine, 
     assert own_runs(engine) == {"a", "b"}
 
 
-def test_runs_directory_that_is_away_takes_no_run_along(engine: Engine, runs: Path) -> None:
+def test_missing_runs_directory_deletes_no_run(engine: Engine, runs: Path) -> None:
     write_run(runs, "a")
     ingest(engine, runs, remove_deleted=True)
     runs.rename(runs.with_name("away"))
@@ -50,7 +50,7 @@ def test_runs_directory_that_is_away_takes_no_run_along(engine: Engine, runs: Pa
     assert own_runs(engine) == {"a"}
 
 
-def test_run_that_lost_one_attempt_is_read_anew(engine: Engine, runs: Path, tmp_path: Path) -> None:
+def test_run_with_a_deleted_attempt_is_read_again(engine: Engine, runs: Path, tmp_path: Path) -> None:
     write_run(runs, "a")
     journal_path(runs, "a", 2).write_bytes(numbered([attempt_line("a", 2)]))
     ingest(engine, runs, remove_deleted=True)
@@ -62,7 +62,7 @@ def test_run_that_lost_one_attempt_is_read_anew(engine: Engine, runs: Path, tmp_
     assert every_row(engine) == rebuilt(runs, tmp_path)
 
 
-def test_file_below_a_file_is_gone_and_one_that_exists_is_not(engine: Engine, runs: Path) -> None:
+def test_file_below_a_file_counts_as_deleted(engine: Engine, runs: Path) -> None:
     kept, lost = (path.relative_to(runs).as_posix() for path in (write_run(runs, "a"), write_run(runs, "b")))
     ingest(engine, runs)
     shutil.rmtree(runs / "b")
@@ -70,14 +70,12 @@ def test_file_below_a_file_is_gone_and_one_that_exists_is_not(engine: Engine, ru
     assert forget_deleted_runs(engine, [runs], {kept, lost}) == {"b"}
 
 
-def test_named_database_may_be_a_teams() -> None:
+def test_database_named_by_url_is_not_the_homes() -> None:
     assert is_home_database({"ELASTICQA_HOME": "h"})
     assert not is_home_database({"ELASTICQA_HOME": "h", "ELASTICQA_DB_URL": "sqlite:///x.db"})
 
 
-def test_program_takes_out_a_deleted_run_that_is_named(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_forgets_a_deleted_run_by_id(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(runs, "a")
     write_run(runs, "b")
     place = ["--home", str(tmp_path), "--url", f"sqlite:///{tmp_path / 'team.db'}"]
@@ -86,12 +84,12 @@ def test_program_takes_out_a_deleted_run_that_is_named(
     assert "delete that first" in capsys.readouterr().err
     shutil.rmtree(runs / "a")
     assert main([*place, "--forget", "a"]) == 0
-    assert "a: 9 lines taken out" in capsys.readouterr().out
+    assert "a: 9 lines removed" in capsys.readouterr().out
     assert main([*place, "--forget", "a"]) == 2
     assert "not in the database" in capsys.readouterr().err
 
 
-def test_program_says_that_runs_were_deleted(
+def test_command_prints_the_number_of_deleted_runs(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ELASTICQA_DB_URL", raising=False)

@@ -12,7 +12,7 @@ from tests.support.journals import attempt_line, journal_path, numbered, step_li
 from tests.support.rows import of_runs, the_run
 
 
-def test_torn_last_line_waits_until_it_is_whole(engine: Engine, runs: Path) -> None:
+def test_incomplete_last_line_is_read_once_complete(engine: Engine, runs: Path) -> None:
     path = journal_path(runs, "a")
     whole = numbered([attempt_line("a"), step_line(1), step_line(2)])
     path.write_bytes(whole[:-20])
@@ -23,7 +23,7 @@ def test_torn_last_line_waits_until_it_is_whole(engine: Engine, runs: Path) -> N
     assert the_run(engine, "a").step == 2
 
 
-def test_last_line_that_is_no_json_waits_and_is_told_once_others_follow(engine: Engine, runs: Path) -> None:
+def test_invalid_last_line_is_reported_once_others_follow(engine: Engine, runs: Path) -> None:
     path = journal_path(runs, "a")
     path.write_bytes(numbered([attempt_line("a")]) + b"\0\0\0\n")
     assert ingest(engine, runs).problems == ()
@@ -41,7 +41,7 @@ def test_many_damaged_lines_are_counted(engine: Engine, runs: Path) -> None:
     assert problems[-1].endswith("has 980 more such lines")
 
 
-def test_gap_in_line_numbers_is_told_once(engine: Engine, runs: Path) -> None:
+def test_gap_in_line_numbers_is_reported_once(engine: Engine, runs: Path) -> None:
     path = journal_path(runs, "a")
     path.write_bytes(numbered([attempt_line("a"), step_line(1)]) + numbered([step_line(4)], first=5))
     (problem,) = of_runs(ingest(engine, runs))
@@ -51,7 +51,7 @@ def test_gap_in_line_numbers_is_told_once(engine: Engine, runs: Path) -> None:
     assert the_run(engine, "a").step == 5
 
 
-def test_unknown_kinds_and_keys_are_no_error(engine: Engine, runs: Path) -> None:
+def test_unknown_kinds_and_keys_are_ignored(engine: Engine, runs: Path) -> None:
     lines = [attempt_line("a", colour="blue"), {"kind": "weather", "wind": 3}, step_line(1, mood="good")]
     journal_path(runs, "a").write_bytes(numbered(lines))
     assert ingest(engine, runs).problems == ()
@@ -69,7 +69,7 @@ def test_unknown_kinds_and_keys_are_no_error(engine: Engine, runs: Path) -> None
         (attempt_line("a", n="1"), "has n='1', which is not a count"),
     ],
 )
-def test_file_with_a_first_line_not_to_be_trusted_is_skipped(
+def test_file_with_an_invalid_first_line_is_skipped(
     engine: Engine, runs: Path, first: dict[str, Any], message: str
 ) -> None:
     journal_path(runs, "a").write_bytes(numbered([first, step_line(1)]))
@@ -80,10 +80,10 @@ def test_file_with_a_first_line_not_to_be_trusted_is_skipped(
     with Session(engine) as session:
         assert session.get(Run, "a") is None
         assert session.get(Run, "good") is not None
-    assert of_runs(ingest(engine, runs)) == [problem], "told until it is mended"
+    assert of_runs(ingest(engine, runs)) == [problem], "reported at every ingest"
 
 
-def test_line_longer_than_a_chunk_is_told_and_others_are_read(
+def test_line_longer_than_a_chunk_is_reported_and_other_files_are_read(
     engine: Engine, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("db.ingest.journal_files.CHUNK_BYTES", 5000)
@@ -96,7 +96,7 @@ def test_line_longer_than_a_chunk_is_told_and_others_are_read(
     assert the_run(engine, "b").step == 100
 
 
-def test_strangers_in_the_runs_directory_are_left_alone(engine: Engine, runs: Path) -> None:
+def test_other_files_in_the_runs_directory_are_ignored(engine: Engine, runs: Path) -> None:
     write_run(runs, "a")
     (runs / "notes.txt").write_text("hello")
     (runs / "empty").mkdir()

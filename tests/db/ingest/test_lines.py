@@ -44,7 +44,7 @@ from tests.support.rows import of_runs, the_run
         (numbered([{"kind": "hosts", "hosts": [{"node_rank": "x"}]}], 2).strip(), "has hosts=[{'node_rank': 'x'}]"),
     ],
 )
-def test_damaged_line_is_told_and_later_lines_count(engine: Engine, runs: Path, damage: bytes, message: str) -> None:
+def test_damaged_line_is_reported_and_skipped(engine: Engine, runs: Path, damage: bytes, message: str) -> None:
     path = journal_path(runs, "a")
     path.write_bytes(numbered([attempt_line("a")]) + damage + b"\n" + numbered([step_line(1)], first=3))
     (problem,) = of_runs(ingest(engine, runs))
@@ -81,7 +81,7 @@ def test_escaped_backslash_before_u0000_is_plain_text(engine: Engine, runs: Path
         max_size=8,
     )
 )
-def test_any_object_on_a_line_is_taken_or_told(tmp_path_factory: pytest.TempPathFactory, junk: list[Any]) -> None:
+def test_any_object_on_a_line_is_read_or_reported(tmp_path_factory: pytest.TempPathFactory, junk: list[Any]) -> None:
     folder = tmp_path_factory.mktemp("junk")
     text = "".join(json.dumps({"n": number, "t": START, **line}) + "\n" for number, line in enumerate(junk, 2))
     journal_path(folder, "a").write_bytes(

@@ -8,7 +8,7 @@ from db.models import Run
 from db.storage.run_files import REPORTED_DIR
 
 
-def test_ingest_without_a_runs_directory_brings_the_reported_runs(engine: Engine, tmp_path: Path) -> None:
+def test_ingest_without_a_runs_directory_adds_the_reported_runs(engine: Engine, tmp_path: Path) -> None:
     report = ingest(engine, tmp_path / "absent")
     assert report.problems == ()
     with Session(engine) as session:

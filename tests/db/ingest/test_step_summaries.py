@@ -1,4 +1,4 @@
-"""What ingest keeps of an attempt's newest steps."""
+"""Summaries of an attempt's newest steps."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_summary_is_of_the_steps_that_are_no_warmup(engine: Engine, runs: Path) 
     assert attempt.token_imbalance == pytest.approx(fullest / mean)
 
 
-def test_what_no_step_says_stays_unknown(engine: Engine, runs: Path) -> None:
+def test_values_without_steps_stay_unknown(engine: Engine, runs: Path) -> None:
     steps = [step_line(step, data_time_s=None, num_padded_tokens=None) for step in (3, 4)]
     journal_path(runs, "a").write_bytes(numbered([attempt_line("a"), setup_line(), *steps]))
     journal_path(runs, "b").write_bytes(numbered([attempt_line("b"), setup_line(), step_line(1)]))
@@ -38,7 +38,7 @@ def test_what_no_step_says_stays_unknown(engine: Engine, runs: Path) -> None:
     assert the_attempt(engine, "b").num_timed_steps is None, "a warm-up step only"
 
 
-def test_summary_moves_with_the_newest_steps_however_they_come(engine: Engine, runs: Path, tmp_path: Path) -> None:
+def test_summary_covers_the_newest_steps(engine: Engine, runs: Path, tmp_path: Path) -> None:
     times = [2.0] * 400 + [1.0] * SUMMARY_STEPS
     steps = [step_line(number, step_time_s=time_s) for number, time_s in enumerate(times, 3)]
     lines = numbered([attempt_line("a"), setup_line(), *steps])

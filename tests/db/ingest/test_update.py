@@ -44,18 +44,18 @@ def test_small_chunks_and_batches_give_equal_rows(
     assert every_row(engine) == at_once
 
 
-def test_replaced_journal_is_read_anew(engine: Engine, runs: Path, tmp_path: Path) -> None:
+def test_replaced_journal_is_read_again(engine: Engine, runs: Path, tmp_path: Path) -> None:
     write_run(runs, "a", num_steps=50)
     write_run(runs, "a_b", num_steps=3)
     ingest(engine, runs)
     write_run(runs, "a", num_steps=4)
     (problem,) = of_runs(ingest(engine, runs))
-    assert "is shorter than before: the run is read anew" in problem
+    assert "is shorter than before: the run is read again" in problem
     assert the_run(engine, "a").step == 4
     assert every_row(engine) == rebuilt(runs, tmp_path)
 
 
-def test_journal_of_the_core_is_read(engine: Engine, runs: Path) -> None:
+def test_journal_written_by_elasticqa_is_read(engine: Engine, runs: Path) -> None:
     with Journal(runs / "a", 1, 0) as journal:
         for line in (attempt_line("a"), setup_line(), step_line(1, loss=float("nan")), end_line(1)):
             journal.write(line.pop("kind"), line)
@@ -65,11 +65,11 @@ def test_journal_of_the_core_is_read(engine: Engine, runs: Path) -> None:
     assert the_run(engine, "a").status == "finished"
 
 
-def test_ingests_at_once_neither_lose_nor_double_rows(runs: Path, tmp_path: Path) -> None:
+def test_concurrent_ingests_neither_lose_nor_duplicate_rows(runs: Path, tmp_path: Path) -> None:
     assert ingest_at_once(f"sqlite:///{tmp_path / 'shared.db'}", runs, tmp_path) == rebuilt(runs, tmp_path)
 
 
-def test_program_fills_a_new_database_and_says_what_it_did(
+def test_command_fills_a_new_database_and_prints_counts(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_run(runs, "a")
@@ -80,7 +80,7 @@ def test_program_fills_a_new_database_and_says_what_it_did(
     assert "a/journal/attempt-0001-node-00000.jsonl:3 has grad_norm='x'" in err
 
 
-def test_program_runs_as_a_module_in_the_home_of_the_environment(runs: Path, tmp_path: Path) -> None:
+def test_module_runs_in_the_home_of_the_environment(runs: Path, tmp_path: Path) -> None:
     write_run(runs, "a")
     environ = {**os.environ, "ELASTICQA_HOME": str(tmp_path), "ELASTICQA_DB_URL": ""}
     done = run_python("-m", "db.ingest", env=environ)

@@ -1,4 +1,4 @@
-"""A record that was filled through journals."""
+"""A database filled from journals."""
 
 import shutil
 from collections.abc import Iterator

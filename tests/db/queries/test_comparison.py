@@ -1,4 +1,4 @@
-"""A group against its reference."""
+"""Comparison of a group with its reference."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ ONE = group(PLAIN, (100.0, 102.0, 98.0))
 TWO = group(replace(PLAIN, run_id="two", world_size=2, parallel="ddp"), (50.0, 51.0, 49.0))
 
 
-def test_speedup_divides_the_medians_and_is_sure_of_repeats() -> None:
+def test_speedup_divides_the_medians_and_has_an_interval() -> None:
     comparison = queries.compare(TWO, ONE)
     assert comparison.differences == ()
     assert comparison.ratio is not None
@@ -46,12 +46,12 @@ def test_unequal_work_gives_a_throughput_ratio() -> None:
         {"num_train_features": None},
     ],
 )
-def test_work_is_equal_only_where_it_is_known_to_be(changed: dict[str, Any]) -> None:
+def test_work_is_equal_only_if_known_to_be(changed: dict[str, Any]) -> None:
     assert is_equal_work(ONE, TWO)
     assert not is_equal_work(ONE, replace(TWO, setting=replace(TWO.setting, **changed)))
 
 
-def test_every_guarded_difference_is_named() -> None:
+def test_every_compared_difference_is_listed() -> None:
     other = replace(
         TWO,
         setting=replace(
@@ -101,14 +101,14 @@ def limited(found: queries.Group, max_steps: int | None) -> queries.Group:
     return replace(found, key=f"{found.key}-{max_steps}", config={**found.config, "max_steps": max_steps})
 
 
-def test_reference_of_equal_work_comes_before_the_plainer_and_the_more_repeated() -> None:
+def test_reference_of_equal_work_is_preferred() -> None:
     ddp_one = limited(group(replace(PLAIN, run_id="ddp", parallel="ddp"), (101.0,)), 10)
     four, more = limited(ONE, 4), limited(replace(ONE, repeats=ONE.repeats[:1]), 7)
     groups = [more, four, limited(TWO, 10), ddp_one]
     references = {comparison.group.key: comparison.reference for comparison in queries.compare_all(groups)}
     assert references[groups[2].key] is ddp_one
     assert references[four.key] is four
-    # Where none is of equal work, the most repeated of the plainest serves.
+    # Without equal work: no strategy, then the most repeats.
     assert default_reference(limited(TWO, 20), groups) is four
 
 
@@ -128,19 +128,19 @@ def test_reference_of_equal_work_comes_before_the_plainer_and_the_more_repeated(
         (limited(TWO, 4), None),
     ],
 )
-def test_work_that_is_known_to_be_unequal_is_said_to_be(here: queries.Group, said: str | None) -> None:
+def test_known_unequal_work_is_described(here: queries.Group, said: str | None) -> None:
     four = limited(ONE, 4)
     assert queries.compare(here, four).unequal_work == said
     assert said is None or not is_equal_work(here, four)
 
 
-def test_setting_that_is_null_is_not_set_rather_than_unknown() -> None:
+def test_null_setting_is_shown_as_not_set() -> None:
     here, there = (replace(TWO, config={"dropout": None}), replace(ONE, config={"dropout": 0}))
     (difference,) = queries.compare(here, there).differences
     assert (difference.what, difference.reference, difference.here) == ("dropout", "0", "not set")
 
 
-def test_chosen_reference_serves_its_recipe_only() -> None:
+def test_chosen_reference_applies_to_its_recipe_only() -> None:
     elsewhere = group(replace(PLAIN, run_id="demo", recipe="demo"), (10.0,))
     comparisons = queries.compare_all([ONE, TWO, elsewhere], (TWO.key,))
     assert [comparison.reference for comparison in comparisons] == [TWO, TWO, elsewhere]

@@ -1,4 +1,4 @@
-"""What a run left behind besides its steps."""
+"""Attempts, evaluations, checkpoints, events and samples of a run."""
 
 from sqlalchemy.orm import Session
 
@@ -6,7 +6,7 @@ from db import queries
 from tests.support.query_runs import KILLED, NOW
 
 
-def test_attempt_before_the_newest_is_lost_without_an_end(session: Session) -> None:
+def test_older_attempt_without_an_end_is_lost(session: Session) -> None:
     attempts = queries.attempts_of(session, KILLED.run_id, NOW - 5_000 + 30)
     assert [attempt.status for attempt in attempts] == ["lost", "preempted", "finished"]
 
@@ -31,5 +31,5 @@ def test_system_samples_are_thinned_evenly_on_every_node(session: Session) -> No
     assert {row.attempt for row in some} == {1, 2, 3}
 
 
-def test_system_samples_of_a_run_without_any_are_none(session: Session) -> None:
+def test_run_without_system_samples_has_none(session: Session) -> None:
     assert queries.system_samples_of(session, "reported-squad") == []

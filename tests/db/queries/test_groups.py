@@ -1,4 +1,4 @@
-"""Repeats put together, and the figures that ship with the product."""
+"""Groups of repeats, and the reported results of the package."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.support.dashboard_data import AttemptSpec, ulid, write_run
 from tests.support.query_runs import NOW, PLAIN, RUNNING
 
 
-def test_groups_join_repeats_and_part_provenances(engine: Engine, tmp_path: Path) -> None:
+def test_groups_join_repeats_and_separate_provenances(engine: Engine, tmp_path: Path) -> None:
     for number, seed in ((1, 1), (2, 2), (3, 3)):
         attempts = (AttemptSpec(1, 20, NOW - 1_000 * number),)
         write_run(tmp_path / "runs", replace(PLAIN, run_id=ulid(number), attempts=attempts, num_steps=20, seed=seed))
@@ -30,7 +30,7 @@ def test_groups_join_repeats_and_part_provenances(engine: Engine, tmp_path: Path
         assert queries.speedup_groups(session, recipe="squad", provenance="imported") == groups[:1]
 
 
-def test_unfinished_runs_are_no_repeats(session: Session) -> None:
+def test_unfinished_runs_are_not_grouped(session: Session) -> None:
     def runs_in(groups: list[queries.Group]) -> set[str]:
         return {repeat.run_id for group in groups for repeat in group.repeats}
 
@@ -39,14 +39,14 @@ def test_unfinished_runs_are_no_repeats(session: Session) -> None:
     assert PLAIN.run_id in runs_in(queries.throughput_groups(session))
 
 
-def test_reported_figures_stand_for_what_their_names_say(session: Session) -> None:
+def test_reported_results_are_labelled_by_their_names(session: Session) -> None:
     said = {group.repeats[0].run_id: group.as_reported for group in queries.speedup_groups(session)}
     assert said["reported-distributed-10k-ddp-1n2g"] == "median of 5, as reported"
     assert said["reported-squad"] == "as reported"
     assert said[PLAIN.run_id] is None
 
 
-def test_reported_figures_give_the_known_speedups(session: Session) -> None:
+def test_reported_results_give_the_published_speedups(session: Session) -> None:
     groups = queries.speedup_groups(session, "distributed-10k")
     found = {
         (comparison.group.setting.parallel, comparison.group.setting.world_size): comparison.ratio

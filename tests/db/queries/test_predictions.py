@@ -1,4 +1,4 @@
-"""Predictions browsed in their file."""
+"""Pages of a predictions file."""
 
 import json
 import tracemalloc
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from db.queries import read_predictions
-from db.queries.predictions import LONGEST_LINE
+from db.queries.predictions import MAX_LINE_BYTES
 from tests.support.dashboard_lab import ANSWERS
 
 
@@ -23,7 +23,7 @@ def changed(**fields: Any) -> str:
     return json.dumps({**ANSWERS[0], **fields})
 
 
-def test_page_holds_its_rows_and_counts_all(file: Path) -> None:
+def test_page_has_its_rows_and_all_counts(file: Path) -> None:
     page = read_predictions(file, limit=4, offset=8)
     assert [row.number for row in page.rows] == [9, 10, 11, 12]
     assert (page.num_matching, page.num_right, page.num_all, page.num_damaged) == (27, 9, 27, 0)
@@ -33,7 +33,7 @@ def test_page_holds_its_rows_and_counts_all(file: Path) -> None:
     assert first.context[first.start :].startswith(first.prediction)
 
 
-def test_verdicts_part_right_from_wrong(file: Path) -> None:
+def test_filter_selects_right_or_wrong_answers(file: Path) -> None:
     wrong = read_predictions(file, answer_filter="wrong", limit=100)
     right = read_predictions(file, answer_filter="right", limit=100)
     assert (len(wrong.rows), wrong.num_matching, wrong.num_right) == (18, 18, 9)
@@ -45,7 +45,7 @@ def test_verdicts_part_right_from_wrong(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "count"), [("WHO OPENED", 9), ("1882", 9), ("q26", 1), ("cantilever", 0), ("<nothing>", 0)]
 )
-def test_text_is_looked_for_in_question_answers_and_id(file: Path, text: str, count: int) -> None:
+def test_text_filter_searches_question_answers_and_id(file: Path, text: str, count: int) -> None:
     assert read_predictions(file, text=text).num_matching == count
 
 
@@ -75,7 +75,7 @@ def test_pages_past_the_end_are_empty(file: Path) -> None:
         "[" * 100_000,
         '{"em": ' + "9" * 5000 + "}",
         "\udcff",
-        '"' + "x" * (LONGEST_LINE + 10) + '"',
+        '"' + "x" * (MAX_LINE_BYTES + 10) + '"',
     ],
 )
 def test_damaged_line_is_counted_and_skipped(file: Path, line: str) -> None:
@@ -87,13 +87,13 @@ def test_damaged_line_is_counted_and_skipped(file: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("start", [None, 3, 10_000])
-def test_span_that_is_not_the_prediction_is_not_marked(file: Path, start: int | None) -> None:
+def test_start_of_another_text_is_not_marked(file: Path, start: int | None) -> None:
     file.write_text(changed(start=start) + "\n", encoding="utf-8")
     (row,) = read_predictions(file).rows
     assert row.start is None
 
 
-def test_memory_is_that_of_a_page(file: Path) -> None:
+def test_memory_is_bounded_by_a_page(file: Path) -> None:
     with file.open("w", encoding="utf-8") as stream:
         for number in range(3000):
             stream.write(changed(id=str(number), context="x" * 5000) + "\n")

@@ -1,4 +1,4 @@
-"""Summaries of traces read into types."""
+"""Summaries of profiler traces."""
 
 import json
 from pathlib import Path
@@ -34,14 +34,14 @@ def test_devices_of_one_trace_are_averaged() -> None:
     assert both.idle == pytest.approx(one.idle)
 
 
-def test_parts_of_a_device_add_up_to_the_span() -> None:
+def test_time_parts_of_a_device_add_up_to_the_span() -> None:
     parts = queries.time_parts(read_summary(gpu_profile(4)))
     assert [part.what for part in parts][:3] == ["compute", "exposed communication", "copies alone"]
     assert sum(part.share for part in parts) == pytest.approx(1)
     assert parts[2].share == pytest.approx(0.02)
 
 
-def test_trace_without_devices_has_no_device_figures() -> None:
+def test_trace_without_devices_has_no_device_shares() -> None:
     summary = read_summary(CPU_PROFILE)
     assert summary.devices == ()
     assert queries.device_shares(summary) is None
@@ -53,7 +53,7 @@ def test_trace_without_devices_has_no_device_figures() -> None:
 @pytest.mark.parametrize(
     "changed", [{"total_us": float("nan")}, {"total_us": -1.0}, {"count": 10**400}, {"name": 1}, {"name": "x" * 301}]
 )
-def test_entry_that_does_not_fit_is_left_out(changed: dict[str, Any]) -> None:
+def test_entry_of_a_wrong_type_is_skipped(changed: dict[str, Any]) -> None:
     good = {"name": "gemm", "category": "matmul", "count": 2, "total_us": 5.0}
     summary = read_summary({"kernels": [good, {**good, **changed}, None]})
     assert summary.kernels == (KernelTime("gemm", "matmul", 2, 5.0),)

@@ -1,4 +1,4 @@
-"""Traces of a run, and runs that have one."""
+"""Traces of a run, and runs with a trace."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -68,7 +68,7 @@ def test_profiled_runs_are_filtered_and_paged(profiled: Session) -> None:
     assert queries.list_profiled_runs(profiled, "Tesla T4").num_matching == 0
 
 
-def test_newer_attempt_with_a_trace_stands_for_the_run(engine: Engine, tmp_path: Path) -> None:
+def test_trace_of_the_newest_attempt_represents_the_run(engine: Engine, tmp_path: Path) -> None:
     spec = replace(PLAIN, profile=CPU_PROFILE, attempts=(AttemptSpec(1, 10, NOW - 90, None),))
     write_run(tmp_path / "runs", spec)
     write_run(

@@ -1,4 +1,4 @@
-"""Paths of a journal lead nowhere but into the directory of their run."""
+"""Paths of a journal are found only inside the directory of their run."""
 
 import os
 from pathlib import Path
@@ -56,6 +56,6 @@ def test_links_are_followed_only_within_the_run(runs_dir: Path) -> None:
         assert file_in_run(runs_dir, "a", path) is None
 
 
-def test_pipe_is_no_file_to_hand_out(runs_dir: Path) -> None:
+def test_pipe_is_not_a_file_of_the_run(runs_dir: Path) -> None:
     os.mkfifo(runs_dir / "a" / "pipe")
     assert file_in_run(runs_dir, "a", "pipe") is None

@@ -1,4 +1,4 @@
-"""The table of runs: filters, order, pages, and the choices of the filters."""
+"""The table of runs: filters, order, pages, and filter choices."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def test_runs_are_listed_newest_first(session: Session) -> None:
         (RunFilters(device_name="NVIDIA T4"), set()),
     ],
 )
-def test_filters_leave_the_runs_that_match(session: Session, filters: RunFilters, expected: set[str]) -> None:
+def test_filters_select_matching_runs(session: Session, filters: RunFilters, expected: set[str]) -> None:
     page = queries.list_runs(session, NOW, filters)
     assert set(ids(page)) == expected
     assert page.num_matching == len(expected)
@@ -51,7 +51,7 @@ def test_filters_leave_the_runs_that_match(session: Session, filters: RunFilters
         ("nowhere", set()),
     ],
 )
-def test_text_is_looked_for_in_name_id_and_tags(session: Session, text: str, expected: set[str]) -> None:
+def test_text_filter_searches_name_id_and_tags(session: Session, text: str, expected: set[str]) -> None:
     assert set(ids(queries.list_runs(session, NOW, RunFilters(text=text)))) == expected
 
 
@@ -76,7 +76,7 @@ def test_pages_follow_one_another_without_gap(session: Session) -> None:
     assert parts == whole
 
 
-def test_choices_count_every_value_and_lost_runs_apart(session: Session) -> None:
+def test_filter_choices_count_every_value_and_lost_runs_separately(session: Session) -> None:
     choices = queries.list_runs(session, NOW, RunFilters(recipe="demo")).choices
     statuses = dict(choices["status"])
     assert (statuses["lost"], statuses["running"]) == (1, 1)
@@ -85,13 +85,13 @@ def test_choices_count_every_value_and_lost_runs_apart(session: Session) -> None
     assert (later["lost"], later.get("running")) == (2, None)
 
 
-def test_unknown_run_says_which(session: Session) -> None:
+def test_unknown_run_is_named_in_the_error(session: Session) -> None:
     with pytest.raises(queries.RunNotFoundError, match="run_id='nope' is not in the record") as caught:
         queries.get_run(session, "nope", NOW)
     assert caught.value.run_id == "nope"
 
 
-def test_run_has_the_figures_of_its_journal(session: Session) -> None:
+def test_run_has_the_values_of_its_journal(session: Session) -> None:
     run = queries.get_run(session, KILLED.run_id, NOW)
     assert (run.status, run.num_attempts, run.world_size, run.step) == ("finished", 3, 4, 200)
     assert run.config["learning_rate"] == 4e-5

@@ -1,4 +1,4 @@
-"""Amdahl's law from four or more world sizes."""
+"""Amdahl's law fitted to four or more world sizes."""
 
 from dataclasses import replace
 
@@ -28,11 +28,11 @@ def groups(sizes: tuple[int, ...] = SIZES) -> list[queries.Group]:
 
 
 @pytest.mark.parametrize(("degrees", "t"), [(1, 12.706), (4, 2.776), (5, 2.571), (10, 2.228), (120, 1.980)])
-def test_quantile_is_that_of_the_tables(degrees: int, t: float) -> None:
+def test_quantile_equals_published_tables(degrees: int, t: float) -> None:
     assert student_quantile(degrees) == pytest.approx(t, abs=5e-4)
 
 
-def test_exact_times_give_their_law_back() -> None:
+def test_exact_times_recover_the_law() -> None:
     fit = fit_amdahl(list(SIZES), [amdahl_s(size) for size in SIZES])
     assert fit is not None
     assert fit.serial_share == pytest.approx(0.1)
@@ -42,7 +42,7 @@ def test_exact_times_give_their_law_back() -> None:
     assert fit.wall_clock_interval_s.low == pytest.approx(fit.wall_clock_interval_s.high, rel=1e-6)
 
 
-def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+def test_intervals_cover_the_true_value_at_their_level() -> None:
     generator = np.random.default_rng(0)
     hits = np.zeros(2)
     num_trials = 400
@@ -65,12 +65,12 @@ def test_perfect_scaling_has_no_serial_share_below_zero() -> None:
 
 
 @pytest.mark.parametrize("times", [[1.0, 5.0, 25.0, 125.0], [100.0, 20.0, 4.0, 0.8]])
-def test_times_that_follow_no_such_law_have_no_fit(times: list[float]) -> None:
+def test_times_that_violate_the_law_have_no_fit(times: list[float]) -> None:
     assert fit_amdahl(list(SIZES), times) is None
 
 
 @given(st.lists(st.floats(1e-3, 1e6), min_size=4, max_size=4) | st.lists(st.floats(50, 100), min_size=4, max_size=4))
-def test_any_times_give_finite_figures_in_their_ranges(times: list[float]) -> None:
+def test_any_times_give_a_fit_within_bounds(times: list[float]) -> None:
     fit = fit_amdahl(list(SIZES), times)
     if fit is None:
         return
@@ -81,7 +81,7 @@ def test_any_times_give_finite_figures_in_their_ranges(times: list[float]) -> No
 @pytest.mark.parametrize(
     ("sizes", "times"), [([1, 2, 4, 4], [9.0] * 4), ([1, 2, 4], [9.0] * 3), ([1, 2, 4, 8], [0.0] * 4)]
 )
-def test_too_little_to_fit_is_refused(sizes: list[int], times: list[float]) -> None:
+def test_fit_of_too_few_sizes_is_refused(sizes: list[int], times: list[float]) -> None:
     with pytest.raises(ValueError, match="a fit needs 4 different sizes"):
         fit_amdahl(sizes, times)
 
@@ -97,7 +97,7 @@ def test_law_is_fitted_from_four_sizes_of_one_configuration() -> None:
     "changed",
     [{"device_name": "Tesla T4"}, {"global_batch_size": 96}, {"num_train_features": 5}, {"provenance": "reported"}],
 )
-def test_size_that_differs_in_more_is_no_part_of_the_law(changed: dict[str, object]) -> None:
+def test_group_with_other_differences_is_not_fitted(changed: dict[str, object]) -> None:
     *others, last = groups()
     other = replace(last, setting=replace(last.setting, **changed))  # type: ignore[arg-type]
     assert queries.scaling_laws([*others, other]) == []

@@ -18,5 +18,5 @@ def test_only_a_silent_running_run_is_lost(status: str, age_s: float, expected: 
     assert effective_status(status, 1000.0, now=1000.0 + age_s) == expected
 
 
-def test_run_that_was_never_heard_of_is_lost() -> None:
+def test_run_without_any_line_is_lost() -> None:
     assert effective_status("running", None, now=0.0) == "lost"

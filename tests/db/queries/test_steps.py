@@ -1,4 +1,4 @@
-"""Series over steps, and what counts of a run that was killed."""
+"""Series over steps, and the steps of a killed run that count."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_lineage_ends_where_a_newer_attempt_began(session: Session) -> None:
     assert [part.num_redone for part in lineage] == [30, 0, 0]
 
 
-def test_lineage_of_an_attempt_that_was_redone_whole(engine: Engine, tmp_path: Path) -> None:
+def test_lineage_of_an_attempt_redone_completely(engine: Engine, tmp_path: Path) -> None:
     attempts = (
         AttemptSpec(1, 20, NOW - 900, None),
         AttemptSpec(11, 25, NOW - 800, None),
@@ -65,13 +65,13 @@ def test_loss_series_keeps_the_extremes_when_thinned(session: Session) -> None:
     assert sum(point.last_step - point.first_step + 1 for point in points) == 200
 
 
-def test_redone_steps_are_a_series_of_their_own(session: Session) -> None:
+def test_redone_steps_are_a_separate_series(session: Session) -> None:
     points = queries.redone_loss_series(session, KILLED.run_id)
     assert [(point.attempt, point.last_step) for point in points] == [(1, step) for step in range(101, 131)]
     assert queries.redone_loss_series(session, PLAIN.run_id) == []
 
 
-def test_throughput_is_features_over_time_and_parts_warmup(session: Session) -> None:
+def test_throughput_is_features_over_time_with_warmup_separate(session: Session) -> None:
     points = queries.throughput_series(session, PLAIN.run_id, max_points=10)
     steps = queries.steps_of(session, PLAIN.run_id)
     steady = [row for row in steps if not row.is_warmup]

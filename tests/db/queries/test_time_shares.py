@@ -1,4 +1,4 @@
-"""Where a run's time went, where that is not known."""
+"""Time shares of runs with unknown times."""
 
 from sqlalchemy.orm import Session
 
@@ -6,7 +6,7 @@ from db import queries
 from tests.support.query_runs import NOW, PLAIN
 
 
-def test_figures_without_start_and_end_have_no_shares(session: Session) -> None:
+def test_results_without_start_and_end_have_no_time_shares(session: Session) -> None:
     def shares_of(run_id: str) -> list[queries.TimeShare]:
         return queries.time_shares(session, run_id, queries.attempts_of(session, run_id, NOW))
 

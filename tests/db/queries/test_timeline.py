@@ -1,4 +1,4 @@
-"""A run over the wall clock."""
+"""Timeline of a run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ def timeline(session: Session, run_id: str) -> list[queries.AttemptSpan]:
     return queries.timeline_of(session, run_id, queries.attempts_of(session, run_id, NOW))
 
 
-def test_lost_steps_begin_where_the_last_kept_one_ended(session: Session) -> None:
+def test_lost_time_begins_at_the_last_kept_step(session: Session) -> None:
     first, second, third = timeline(session, KILLED.run_id)
     assert (first.status, first.num_redone, first.first_step, first.last_step) == ("lost", 30, 1, 130)
     hundredth = next(step for step in queries.steps_of(session, KILLED.run_id, after=99, limit=1))
@@ -27,7 +27,7 @@ def test_lost_steps_begin_where_the_last_kept_one_ended(session: Session) -> Non
     assert second.reason == "all steps done"
 
 
-def test_attempt_that_was_redone_whole_lost_everything(engine: Engine, tmp_path: Path) -> None:
+def test_attempt_redone_completely_lost_all_its_steps(engine: Engine, tmp_path: Path) -> None:
     attempts = (AttemptSpec(1, 20, NOW - 900, None), AttemptSpec(1, 25, NOW - 800))
     write_run(tmp_path / "runs", replace(PLAIN, attempts=attempts))
     ingest(engine, tmp_path / "runs")
@@ -37,7 +37,7 @@ def test_attempt_that_was_redone_whole_lost_everything(engine: Engine, tmp_path:
     assert first.lost_since == first.started_at
 
 
-def test_attempts_without_a_world_size_are_left_out(session: Session) -> None:
+def test_attempts_without_a_world_size_are_skipped(session: Session) -> None:
     attempts = queries.attempts_of(session, KILLED.run_id, NOW)
     attempts[1] = replace(attempts[1], world_size=None)
     stretches = queries.timeline_of(session, KILLED.run_id, attempts)

@@ -1,4 +1,4 @@
-"""Peaks of devices, and utilization by hand."""
+"""Peaks of devices, and utilization against hand-computed values."""
 
 import pytest
 

@@ -65,12 +65,12 @@ def test_speedup_row_has_both_medians_and_names_its_reference(session: Session, 
     assert re.fullmatch(r"\d\.\d\d to \d\.\d\d", two["95% interval"])
 
 
-def test_too_few_runs_for_a_median_interval_is_said(report: Report) -> None:
+def test_too_few_runs_for_a_median_interval_is_noted(report: Report) -> None:
     assert any("n < 6" in note for note in speedup_table(report.comparisons).notes)
     assert {row["95% of the median (s)"] for row in _measured(report).values()} == {UNKNOWN}
 
 
-def test_differences_are_said_in_place(report: Report) -> None:
+def test_differences_are_listed_below_the_table(report: Report) -> None:
     notes = [note for note in speedup_table(report.comparisons).notes if "also differs in" in note]
     assert any("global batch: 4 -> 16" in note for note in notes)
 
@@ -82,7 +82,7 @@ def test_report_of_one_run_has_its_group_and_reference_only(session: Session) ->
     assert {item.group.setting.provenance for item in report.comparisons} == {"measured"}
 
 
-def test_name_of_a_run_stands_beside_its_configuration(session: Session) -> None:
+def test_single_run_is_shown_with_its_name(session: Session) -> None:
     reported = gather(session, NOW, ["reported-distributed-10k-ddp-1n2g"])
     table = speedup_table(reported.comparisons)
     row = next(row for row in table.rows if row[2].startswith("2 x"))
@@ -90,7 +90,7 @@ def test_name_of_a_run_stands_beside_its_configuration(session: Session) -> None
     assert row[3] == "median of 5, as reported"
 
 
-def test_groups_of_one_configuration_are_told_apart(report: Report) -> None:
+def test_groups_of_one_configuration_show_distinguishing_settings(report: Report) -> None:
     comparison = next(item for item in report.comparisons if item.group.setting.provenance == "measured")
     config = {**comparison.group.config, "max_steps": 10}
     other = replace(comparison, group=replace(comparison.group, key="other", config=config))
@@ -99,7 +99,7 @@ def test_groups_of_one_configuration_are_told_apart(report: Report) -> None:
     assert second[1] == first[1].replace("not set", "10")
 
 
-def test_unequal_work_is_given_as_the_reason_for_no_ratio(report: Report) -> None:
+def test_unequal_work_explains_a_missing_ratio(report: Report) -> None:
     comparison = next(item for item in report.comparisons if item.ratio is not None)
     reference = comparison.reference
     assert reference is not None
@@ -114,7 +114,7 @@ def test_report_of_an_unknown_run_is_refused(session: Session) -> None:
         gather(session, NOW, ["nothing"])
 
 
-def test_part_of_the_runs_is_said_to_be_one(report: Report) -> None:
+def test_table_of_some_runs_states_their_total(report: Report) -> None:
     assert runs_table(report.runs[:2], 7).notes == ("2 of 7 runs.",)
     assert runs_table(report.runs, len(report.runs)).notes == ()
 
@@ -139,7 +139,7 @@ class _Elements(HTMLParser):
         self.attributes += attrs
 
 
-def test_html_holds_no_script_and_asks_nobody(report: Report) -> None:
+def test_html_has_no_script_and_no_external_resource(report: Report) -> None:
     elements = _Elements()
     elements.feed(to_html(report))
     assert not {"script", "img", "link", "iframe", "object", "base"} & set(elements.tags)
@@ -172,7 +172,7 @@ def test_latex_sets_a_hostile_name_as_text(report: Report) -> None:
     assert source.count(r"\toprule") == source.count(r"\bottomrule") == 2
 
 
-def test_empty_report_is_made_in_every_format() -> None:
+def test_empty_report_works_in_every_format() -> None:
     empty = Report(NOW, (), 0, (), ())
     assert to_markdown(empty).startswith("# Training runs")
     assert to_latex(empty).endswith("\\end{document}\n")
@@ -202,7 +202,7 @@ def test_chart_is_well_formed_and_inside_its_box(chart: str) -> None:
             assert 0 <= y <= height
 
 
-def test_median_is_marked_where_it_lies() -> None:
+def test_median_is_marked_at_its_value() -> None:
     root = ET.fromstring(strip_chart([Strip("a", (1.0, 2.0, 4.0))], "t", "s"))
     dots = [float(element.attrib["cx"]) for element in root.iter("circle")]
     (median,) = [element.attrib["d"] for element in root.iter("path") if element.get("class") == "median"]

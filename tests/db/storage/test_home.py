@@ -44,7 +44,7 @@ def test_file_system_without_mounts_is_unknown() -> None:
     assert file_system_of(Path("/x"), "") == ""
 
 
-def test_database_lies_in_a_local_home() -> None:
+def test_database_is_in_a_local_home() -> None:
     assert database_url({"ELASTICQA_HOME": "/var/qa"}, MOUNTS) == "sqlite:////var/qa/elasticqa.db"
 
 
@@ -53,7 +53,7 @@ def test_database_url_of_the_environment_wins() -> None:
     assert database_url({"ELASTICQA_HOME": "/home/x", "ELASTICQA_DB_URL": url}, MOUNTS) == url
 
 
-def test_database_of_a_shared_home_lies_on_a_local_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_of_a_shared_home_is_on_a_local_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/ann")
     first = database_url({"ELASTICQA_HOME": "/home/x"}, MOUNTS)
     second = database_url({"ELASTICQA_HOME": "/home/y"}, MOUNTS)
