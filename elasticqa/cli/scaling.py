@@ -80,7 +80,7 @@ def _parser() -> Parser:
     parser.add_argument("-cfg", default="", metavar="NAME=VALUE,...", help="options of the scheduler")
     parser.add_argument("--in-flight", metavar="N", help="jobs at a time (default: 1 on this machine, 4 on a cluster)")
     parser.add_argument(
-        "--cpus-per-process", metavar="N", help="default: an equal share of this machine, 2 on a cluster"
+        "--cpus-per-process", metavar="N", help="default: an equal share on this machine, 2 on a cluster"
     )
     parser.add_argument("--memory-per-process", default="4096", metavar="MIB", help="memory to request (default: 4096)")
     parser.add_argument("--gpus", action="store_true", help="request one GPU per process")
