@@ -64,6 +64,12 @@ def save_some(directory: Path, *steps: int, keep: int = 9) -> Checkpointer:
     return checkpointer
 
 
+def newest_step(checkpointer: Checkpointer) -> int | None:
+    """Return the step of the newest whole checkpoint, or None."""
+    found = checkpointer.newest_whole()
+    return None if found is None else found[1].step
+
+
 def flip(path: Path) -> None:
     """Change one bit of a file."""
     content = bytearray(path.read_bytes())

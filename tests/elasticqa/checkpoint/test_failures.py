@@ -6,7 +6,6 @@ import io
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,8 @@ from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import CheckpointError, RunRemovedError
 from elasticqa.training.app_state import app_state_of
-from tests.support.checkpoints import ALONE, names, save, save_some
-from tests.support.paths import REPOSITORY
+from tests.support.checkpoints import ALONE, names, newest_step, save, save_some
+from tests.support.processes import piped
 from tests.support.ranks import run_on_ranks
 from tests.support.train_steps import losses, new_train_step
 
@@ -84,9 +83,7 @@ def test_save_without_room_fails_on_every_rank_and_leaves_nothing(world_size: in
         assert "File too large" in problem
         assert "\n" not in problem
         assert left == ["step-00000001"]
-    found = Checkpointer(tmp_path, ALONE, {}, keep=2).newest_whole()
-    assert found is not None
-    assert found[1].step == 1
+    assert newest_step(Checkpointer(tmp_path, ALONE, {}, keep=2)) == 1
 
 
 def save_into_a_file(topology: Topology, directory: Path) -> str:
@@ -158,16 +155,11 @@ checkpointer.finish()
 
 @pytest.mark.slow
 def test_kill_in_the_middle_of_a_save_leaves_the_older_one(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", DYING, tmp_path], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "saving\n"
+    with piped(sys.executable, "-c", DYING, tmp_path) as (process, output):
+        assert output.readline() == "saving\n"
         assert names(tmp_path) == [".step-00000002.partial", "step-00000001"]
         process.kill()
-    found = Checkpointer(tmp_path, ALONE, {}, keep=2).newest_whole()
-    assert found is not None
-    assert found[1].step == 1
+    assert newest_step(Checkpointer(tmp_path, ALONE, {}, keep=2)) == 1
     save_some(tmp_path, 2)
     assert names(tmp_path) == ["step-00000001", "step-00000002"]
 

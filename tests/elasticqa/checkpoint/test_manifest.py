@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticqa.checkpoint.manifest import checkpoint_directories, read_manifest
-from tests.support.checkpoints import ALONE, flip, names, save, save_some
+from tests.support.checkpoints import ALONE, flip, names, newest_step, save, save_some
 from tests.support.train_steps import CONFIG
 
 
@@ -26,87 +26,74 @@ def test_manifest_lists_every_file_with_size_and_digest(tmp_path: Path) -> None:
     assert raw["config"] == CONFIG.to_dict()
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def name_another_step(path: Path) -> None:
-    manifest = path.parent / "manifest.json"
-    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"step": 2', '"step": 3'), encoding="utf-8")
-
-
 def move_to_another_step(path: Path) -> None:
     shutil.rmtree(path.parent)
     shutil.copytree(path.parent.with_name("step-00000001"), path.parent)
 
 
-def lie(what: str, value: object) -> Callable[[Path], None]:
-    """Return what has a manifest say something else of a file, as if it had been written so."""
+def manifest_of(path: Path) -> Path:
+    return path.parent / "manifest.json"
+
+
+def replaced(old: str, new: str) -> Callable[[Path], object]:
+    """Return a function that replaces text in the manifest beside a file."""
+    return lambda path: manifest_of(path).write_text(manifest_of(path).read_text().replace(old, new))
+
+
+def truncated(path: Path, num_bytes: int) -> None:
+    path.write_bytes(path.read_bytes()[:num_bytes])
+
+
+def become_a_pipe(path: Path) -> None:
+    manifest_of(path).unlink()
+    os.mkfifo(manifest_of(path))
+
+
+def with_other(what: str, value: object) -> Callable[[Path], None]:
+    """Return a function that rewrites the manifest with another name or size of a file, and a digest that fits."""
 
     def rewrite(path: Path) -> None:
-        manifest = path.parent / "manifest.json"
-        content = json.loads(manifest.read_text(encoding="utf-8"))
+        content = json.loads(manifest_of(path).read_text(encoding="utf-8"))
         size, digest = content["files"].pop(path.name)
         content["files"][value if what == "name" else path.name] = (value if what == "size" else size, digest)
         del content["digest"]
-        manifest.write_text(json.dumps({**content, "digest": "?"}), encoding="utf-8")
+        manifest_of(path).write_text(json.dumps({**content, "digest": "?"}), encoding="utf-8")
 
     return rewrite
 
 
-def become_a_pipe(path: Path) -> None:
-    (path.parent / "manifest.json").unlink()
-    os.mkfifo(path.parent / "manifest.json")
-
-
-def raise_version(path: Path) -> None:
-    manifest = path.parent / "manifest.json"
-    manifest.write_text(manifest.read_text(encoding="utf-8").replace('version": 1', 'version": 2'), encoding="utf-8")
-
-
-def halve_the_manifest(path: Path) -> None:
-    manifest = path.parent / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes()[: manifest.stat().st_size // 2])
-
-
-def nest(path: Path) -> None:
-    (path.parent / "manifest.json").write_text("[" * 100_000, encoding="utf-8")
-
-
 @pytest.mark.parametrize(
-    ("damage", "complaint"),
+    ("damage", "problem"),
     [
         (flip, "__0_0.distcp is not what its manifest says"),
-        (truncate, "__0_0.distcp is not what its manifest says"),
+        (lambda path: truncated(path, -1), "__0_0.distcp is not what its manifest says"),
         (Path.unlink, "__0_0.distcp is not what its manifest says"),
-        (lambda path: (path.parent / "manifest.json").unlink(), "its manifest cannot be read"),
-        (halve_the_manifest, "its manifest cannot be read"),
-        (lambda path: (path.parent / "manifest.json").write_text("[]"), "its manifest cannot be read"),
-        (nest, "its manifest cannot be read"),
-        (name_another_step, "its manifest is not what was written"),
+        (lambda path: manifest_of(path).unlink(), "its manifest cannot be read"),
+        (lambda path: truncated(manifest_of(path), 200), "its manifest cannot be read"),
+        (lambda path: manifest_of(path).write_text("[]"), "its manifest cannot be read"),
+        (lambda path: manifest_of(path).write_text("[" * 100_000), "its manifest cannot be read"),
+        (replaced('"step": 2', '"step": 3'), "its manifest is not what was written"),
         (move_to_another_step, "its manifest is of another one"),
-        (lie("size", 1e400), "its manifest cannot be read"),
-        (lie("size", -1), "its manifest cannot be read"),
-        (lie("name", "../../passwd"), "its manifest cannot be read"),
-        (lie("name", "a\0"), "its manifest cannot be read"),
+        (with_other("size", 1e400), "its manifest cannot be read"),
+        (with_other("size", -1), "its manifest cannot be read"),
+        (with_other("name", "../../passwd"), "its manifest cannot be read"),
+        (with_other("name", "a\0"), "its manifest cannot be read"),
         (become_a_pipe, "its manifest cannot be read"),
-        (raise_version, "has format 2: this version reads 1"),
+        (replaced('version": 1', 'version": 2'), "has format 2: this version reads 1"),
     ],
 )
 def test_damaged_checkpoint_is_skipped_with_a_warning_that_names_it(
-    damage: Callable[[Path], object], complaint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    damage: Callable[[Path], object], problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpointer = save_some(tmp_path, 1, 2)
     damage(tmp_path / "step-00000002" / "__0_0.distcp")
-    with caplog.at_level(logging.WARNING):
-        found = checkpointer.newest_whole()
-    assert found is not None
-    assert found[0].name == "step-00000001"
-    (warning,) = [
-        record.getMessage() for record in caplog.records if record.name == "elasticqa.checkpoint.checkpointer"
-    ]
-    assert str(tmp_path / "step-00000002") in warning
-    assert complaint in warning
+    with caplog.at_level(logging.WARNING, "elasticqa.checkpoint.checkpointer"):
+        assert newest_step(checkpointer) == 1
+    (warning,) = (item.getMessage() for item in caplog.records if item.name == "elasticqa.checkpoint.checkpointer")
+    assert f"{tmp_path / 'step-00000002'}" in warning
+    assert problem in warning
+    assert checkpointer.skipped == [warning]
+    assert warning.endswith("trying an older one")
 
 
 def test_all_damaged_is_none(tmp_path: Path) -> None:
