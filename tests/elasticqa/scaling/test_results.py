@@ -119,7 +119,7 @@ def test_few_repeats_are_remarked(session: Session) -> None:
 def test_study_without_its_reference_says_so(session: Session) -> None:
     groups = [group for group in speedup_groups(session, study=STUDY) if group.setting.parallel != "none"]
     table = study_table(groups)
-    assert "nothing to compare with" in table.notes[0]
+    assert "there is no reference" in table.notes[0]
     assert {row[4] for row in table.rows} == {UNKNOWN}
     assert study_table([]).rows == ()
 
