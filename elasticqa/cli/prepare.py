@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from elasticqa.config.command_line import parse_config
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.config.train_config import TrainConfig
-from elasticqa.data.hub import Hub, ModelNotFoundError, resolve_model
+from elasticqa.data.hub import Hub, model_not_found, resolve_model
 from elasticqa.data.squad.dataset import DatasetPaths, resolve_dataset
 from elasticqa.data.task import Task, load_task
 from elasticqa.errors import ConfigError, DataError
@@ -77,7 +77,7 @@ def prepare(config: TrainConfig, directory: Path) -> Prepared:
     offline = Hub(is_offline=True)
     model = resolve_model(config.model, offline)
     if isinstance(model, str):
-        raise ModelNotFoundError(config.model, "the hub did not provide all of its files")
+        raise model_not_found(config.model, "the hub did not provide all of its files")
     data = resolve_dataset(config.dataset, config.eval_file, directory / "cache" / "datasets", offline)
     return Prepared(model, data, task, directory / "cache" / "features")
 

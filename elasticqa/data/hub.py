@@ -33,20 +33,13 @@ _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 
 
-class ModelNotFoundError(ConfigError):
-    """A model that is not on this machine and that the hub cannot provide."""
-
-    def __init__(self, model: str, reason: str) -> None:
-        super().__init__(model, reason)
-        self.model = model
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"model={shown(self.model)} cannot be found: {self.reason}; give --model a directory with "
-            "config.json, weights and tokenizer.json, or run `elasticqa prepare` where the hub can be "
-            f"reached and copy {constants.HF_HUB_CACHE} here"
-        )
+def model_not_found(model: str, reason: str) -> ConfigError:
+    """Return the error for a model that is not on this machine and that the hub cannot provide."""
+    return ConfigError(
+        f"model={shown(model)} cannot be found: {reason}; give --model a directory with config.json, weights and "
+        "tokenizer.json, or run `elasticqa prepare` where the hub can be reached and copy "
+        f"{constants.HF_HUB_CACHE} here"
+    )
 
 
 @dataclass(frozen=True)
@@ -99,15 +92,15 @@ def resolve_model(name_or_path: str, hub: Hub | None = None) -> str | Path:
     Tries in this order: a directory, an installed package (`PACKAGES`), the hub's cache on this machine, the hub.
 
     Raises:
-        ModelNotFoundError: within five seconds, if none of them has it or the directory lacks files.
+        ConfigError: within five seconds, if none of them has it or the directory lacks files.
     """
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
         if missing := _missing(folder):
-            raise ModelNotFoundError(name_or_path, f"the directory has no {missing}")
+            raise model_not_found(name_or_path, f"the directory has no {missing}")
         return folder
     if is_path(name_or_path):
-        raise ModelNotFoundError(name_or_path, "there is no such directory")
+        raise model_not_found(name_or_path, "there is no such directory")
     package = PACKAGES.get(name_or_path)
     spec = importlib.util.find_spec(package) if package else None
     if spec is not None and spec.submodule_search_locations:
@@ -118,7 +111,7 @@ def resolve_model(name_or_path: str, hub: Hub | None = None) -> str | Path:
     if reason := (hub or Hub()).why_unavailable("models", name_or_path):
         if package:
             reason += f", and the package {package.replace('_', '-')} that contains it is not installed"
-        raise ModelNotFoundError(name_or_path, reason)
+        raise model_not_found(name_or_path, reason)
     return name_or_path
 
 
@@ -152,8 +145,7 @@ def load_tokenizer(name_or_path: str, hub: Hub | None = None) -> PreTrainedToken
     """Return the fast tokenizer of a model.
 
     Raises:
-        ModelNotFoundError: see `resolve_model`.
-        ConfigError: the tokenizer is not a fast one, or its files cannot be read.
+        ConfigError: the model cannot be found, its tokenizer is not a fast one, or its files cannot be read.
     """
     location = resolve_model(name_or_path, hub)
     try:

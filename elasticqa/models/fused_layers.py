@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,8 @@ from elasticqa.models.kernels.attention import attention, draw_seeds
 from elasticqa.models.kernels.layers import gelu, linear, residual_norm
 from elasticqa.models.question_answering import encoder_layers
 
-
-class Weights(Protocol):
-    """Provides weights in the compute dtype."""
-
-    def concatenated(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
-        """Return a function that returns, in a forward pass, the owners' parameters of that name, concatenated."""
+WeightGetter = Callable[[], Tensor]
+"""Returns, in a forward pass, the parameters of a name of some modules, concatenated, in the compute dtype."""
 
 
 class HalfWeights:
@@ -31,7 +27,7 @@ class HalfWeights:
         self._halves: list[Tensor] = []
         self._parameters: list[Tensor] = []
 
-    def concatenated(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+    def getter(self, owners: Sequence[nn.Module], name: str) -> WeightGetter:
         """Return a function that returns the copy."""
         parameters = [getattr(owner, name) for owner in owners]
         sizes = [len(parameter) for parameter in parameters]
@@ -46,17 +42,14 @@ class HalfWeights:
         foreach_copy_(self._halves, self._parameters)
 
 
-class GatheredWeights:
-    """Weights that FSDP gathers before each layer, already in the compute dtype."""
+def gathered_getter(owners: Sequence[nn.Module], name: str) -> WeightGetter:
+    """Return a function that concatenates weights on each call, since FSDP may gather them into other memory."""
 
-    def concatenated(self, owners: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
-        """Return a function that concatenates on each call, since FSDP may gather into other memory."""
+    def concatenated() -> Tensor:
+        parameters = [getattr(owner, name).detach() for owner in owners]
+        return parameters[0] if len(parameters) == 1 else torch.cat(parameters)
 
-        def join() -> Tensor:
-            parameters = [getattr(owner, name).detach() for owner in owners]
-            return parameters[0] if len(parameters) == 1 else torch.cat(parameters)
-
-        return join
+    return concatenated
 
 
 class DropoutSeeds:
@@ -93,26 +86,28 @@ def fuse_layers(model: nn.Module, dtype: torch.dtype, *, is_sharded: bool) -> No
         is_sharded: FSDP gathers the weights before each layer, in that dtype.
     """
     halves, seeds = HalfWeights(dtype), DropoutSeeds()
-    weights: Weights = GatheredWeights() if is_sharded else halves
+    weights = gathered_getter if is_sharded else halves.getter
     for layer in encoder_layers(model):
         for module in layer.modules():
             if (forward := _forward_of(module, weights, seeds)) is not None:
                 module.forward = MethodType(forward, module)
-    if weights is halves:
+    if not is_sharded:
         model.register_forward_pre_hook(halves.refresh)
     model.register_forward_pre_hook(seeds.draw)
 
 
-def _forward_of(module: Any, weights: Weights, seeds: DropoutSeeds) -> Callable[..., Any] | None:
+def _forward_of(
+    module: Any, weights: Callable[[Sequence[nn.Module], str], WeightGetter], seeds: DropoutSeeds
+) -> Callable[..., Any] | None:
     """Return the new forward function of a module, or None to keep its own."""
     if _has(module, "query", "key", "value", "attention_head_size"):
         parts = (module.query, module.key, module.value)
-        half = (weights.concatenated(parts, "weight"), weights.concatenated(parts, "bias"))
+        half = (weights(parts, "weight"), weights(parts, "bias"))
         return partial(_attend, parts, half, seeds.new())
     if _has(module, "dense", "dropout", "LayerNorm"):
-        return partial(_finish, weights.concatenated([module.dense], "weight"), seeds.new())
+        return partial(_finish, weights([module.dense], "weight"), seeds.new())
     if isinstance(getattr(module, "intermediate_act_fn", None), GELUActivation):
-        return partial(_expand, weights.concatenated([module.dense], "weight"))
+        return partial(_expand, weights([module.dense], "weight"))
     return None
 
 
@@ -122,7 +117,7 @@ def _has(module: nn.Module, *names: str) -> bool:
 
 def _attend(
     parts: Sequence[nn.Linear],
-    half: tuple[Callable[[], Tensor], Callable[[], Tensor]],
+    half: tuple[WeightGetter, WeightGetter],
     seed: Callable[[], Tensor],
     module: Any,
     hidden_states: Tensor,
@@ -142,14 +137,14 @@ def _attend(
     return output.view(hidden_states.shape), None
 
 
-def _expand(weight: Callable[[], Tensor], module: Any, hidden_states: Tensor) -> Tensor:
+def _expand(weight: WeightGetter, module: Any, hidden_states: Tensor) -> Tensor:
     """Compute the first half of the feed-forward network."""
     values = linear(hidden_states.flatten(0, 1), weight(), None, module.dense.weight)
     return gelu(values, module.dense.bias)[None]
 
 
 def _finish(
-    weight: Callable[[], Tensor],
+    weight: WeightGetter,
     seed: Callable[[], Tensor],
     module: Any,
     hidden_states: Tensor,

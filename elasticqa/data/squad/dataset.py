@@ -27,22 +27,6 @@ class DatasetPaths:
     name: str
 
 
-class DatasetNotFoundError(ConfigError):
-    """A data set that is not on this machine and that the hub cannot provide."""
-
-    def __init__(self, dataset: str, reason: str) -> None:
-        super().__init__(dataset, reason)
-        self.dataset = dataset
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"dataset={shown(self.dataset)} cannot be found: {self.reason}; give --dataset a SQuAD v1.1 file "
-            "or a directory with train*.json and dev*.json, or run `elasticqa prepare` where the hub can be "
-            "reached"
-        )
-
-
 def resolve_dataset(name_or_path: str, eval_file: str | None, cache_dir: Path, hub: Hub | None = None) -> DatasetPaths:
     """Return the files of a data set.
 
@@ -54,8 +38,7 @@ def resolve_dataset(name_or_path: str, eval_file: str | None, cache_dir: Path, h
         hub: defaults to the Hugging Face hub.
 
     Raises:
-        DatasetNotFoundError: within five seconds, if the data set cannot be found.
-        ConfigError: the directory or the hub's data set cannot be used.
+        ConfigError: the data set cannot be found, within five seconds, or cannot be used.
     """
     path = Path(name_or_path).expanduser()
     dev: Path | None
@@ -66,7 +49,7 @@ def resolve_dataset(name_or_path: str, eval_file: str | None, cache_dir: Path, h
     elif path.is_file():
         train, dev = path, None
     elif is_path(name_or_path) or name_or_path.endswith(_SUFFIXES):
-        raise DatasetNotFoundError(name_or_path, "there is no such file or directory")
+        raise _not_found(name_or_path, "there is no such file or directory")
     else:
         train, dev = _in_directory(_from_hub(name_or_path, cache_dir, hub or Hub()))
     if eval_file is not None:
@@ -74,6 +57,13 @@ def resolve_dataset(name_or_path: str, eval_file: str | None, cache_dir: Path, h
         if not dev.is_file():
             raise ConfigError(f"eval_file={shown(eval_file)} is not a file: give a SQuAD v1.1 file as --eval-file")
     return DatasetPaths(train, dev, name_or_path)
+
+
+def _not_found(dataset: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"dataset={shown(dataset)} cannot be found: {reason}; give --dataset a SQuAD v1.1 file or a directory with "
+        "train*.json and dev*.json, or run `elasticqa prepare` where the hub can be reached"
+    )
 
 
 def _in_directory(folder: Path) -> tuple[Path, Path | None]:
@@ -102,7 +92,7 @@ def _from_hub(name: str, cache_dir: Path, hub: Hub) -> Path:
             # Offline, the `datasets` library still reads its own cache.
             reason = None if hub.is_offline else hub.why_unavailable("datasets", name)
             if reason:
-                raise DatasetNotFoundError(name, reason)
+                raise _not_found(name, reason)
             write_splits(_load(name), folder, name)
     return folder
 
@@ -112,7 +102,7 @@ def _load(name: str) -> Mapping[str, Any]:
     try:
         splits: Mapping[str, Any] = library.load_dataset(name)
     except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        raise DatasetNotFoundError(name, first_line(error)) from error
+        raise _not_found(name, first_line(error)) from error
     return splits
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import transformers
 
-from elasticqa.data.hub import Hub, ModelNotFoundError, is_path, load_tokenizer, model_digest, resolve_model
+from elasticqa.data.hub import Hub, is_path, load_tokenizer, model_digest, resolve_model
 from elasticqa.errors import ConfigError
 from tests.support.squad_samples import bert_tokenizer
 
@@ -61,13 +61,13 @@ def test_directory_is_returned_unchanged(folder: Path) -> None:
 )
 def test_directory_without_a_required_file_is_refused(folder: Path, name: str, what: str) -> None:
     (folder / name).unlink()
-    with pytest.raises(ModelNotFoundError, match=f"the directory has no {what}"):
+    with pytest.raises(ConfigError, match=f"the directory has no {what}"):
         resolve_model(str(folder), OFFLINE)
 
 
 @pytest.mark.parametrize("path", ["./absent", "/absent/model", "~/absent-model", "a/b/c", "a b"])
 def test_path_of_an_absent_directory_is_not_looked_up_on_the_hub(path: str) -> None:
-    with pytest.raises(ModelNotFoundError, match="there is no such directory"):
+    with pytest.raises(ConfigError, match="there is no such directory"):
         resolve_model(path, OFFLINE)
 
 
@@ -84,7 +84,7 @@ def test_name_that_the_hub_has_is_returned(hub: Hub) -> None:
 
 
 def test_name_that_the_hub_does_not_have_is_refused(hub: Hub) -> None:
-    with pytest.raises(ModelNotFoundError, match=r"has no such name, or you may not read it \(HTTP 401\)"):
+    with pytest.raises(ConfigError, match=r"has no such name, or you may not read it \(HTTP 401\)"):
         resolve_model("someone/unknown", hub)
 
 
@@ -92,7 +92,7 @@ def test_hub_that_refuses_connections_is_reported_with_a_way_out() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         hub = Hub(endpoint=f"http://127.0.0.1:{free.getsockname()[1]}", is_offline=False)
-        with pytest.raises(ModelNotFoundError, match="cannot be reached") as refused:
+        with pytest.raises(ConfigError, match="cannot be reached") as refused:
             resolve_model("someone/known", hub)
     message = str(refused.value)
     assert "\n" not in message
@@ -130,7 +130,7 @@ def test_host_without_an_address_is_reported() -> None:
 
 
 def test_offline_sends_no_request(hub: Hub) -> None:
-    with pytest.raises(ModelNotFoundError, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(ConfigError, match="HF_HUB_OFFLINE is set"):
         resolve_model("someone/known", Hub(hub.endpoint, is_offline=True))
 
 

@@ -10,7 +10,7 @@ import datasets
 import pytest
 
 from elasticqa.data.hub import Hub
-from elasticqa.data.squad.dataset import DatasetNotFoundError, DatasetPaths, resolve_dataset, write_splits
+from elasticqa.data.squad.dataset import DatasetPaths, resolve_dataset, write_splits
 from elasticqa.data.squad.read import read_squad
 from elasticqa.errors import ConfigError
 from tests.support.squad_samples import document, write
@@ -85,12 +85,12 @@ def test_eval_file_replaces_the_dev_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["./absent", "/absent/squad", "absent.json", "some/absent.json.gz"])
 def test_absent_path_is_not_looked_up_on_the_hub(tmp_path: Path, no_hub: Hub, path: str) -> None:
-    with pytest.raises(DatasetNotFoundError, match="there is no such file or directory"):
+    with pytest.raises(ConfigError, match="there is no such file or directory"):
         resolve_dataset(path, None, tmp_path, no_hub)
 
 
 def test_unreachable_hub_is_reported_with_a_way_out(tmp_path: Path, no_hub: Hub) -> None:
-    with pytest.raises(DatasetNotFoundError, match="cannot be reached") as refused:
+    with pytest.raises(ConfigError, match="cannot be reached") as refused:
         resolve_dataset("someone/squad", None, tmp_path, no_hub)
     message = str(refused.value)
     assert "\n" not in message
