@@ -17,6 +17,7 @@ from tests.support.paths import REPOSITORY
 PAGES = [page for folder in (".", "docs", "benchmarks") for page in sorted((REPOSITORY / folder).glob("*.md"))]
 _BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_FILE = re.compile(r"`((?:benchmarks|components|dashboard|db|docker|docs|elasticqa|scripts|tests)/[\w./-]*)`")
 
 
 def commands() -> list[tuple[Path, str]]:
@@ -79,6 +80,15 @@ def test_link_targets_of_a_page_exist(page: Path) -> None:
             headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
             assert anchor in anchors, f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_named_by_a_page_exist(page: Path) -> None:
+    named = set(_FILE.findall(page.read_text(encoding="utf-8")))
+    assert {name for name in named if not (REPOSITORY / name).exists()} - MADE_BY_USERS == set()
+
+
+MADE_BY_USERS = {"docker/secrets/db-password"}
 
 
 def test_option_table_is_up_to_date() -> None:
