@@ -136,7 +136,7 @@ class Driver:
         self._note_recovery()
         live = self.job.live()
         if self._faults.is_database_away and is_finished(self.job.directory):
-            self._faults.unlock()
+            self._faults.unlock_database()
         if not live:
             if is_finished(self.job.directory):
                 return True

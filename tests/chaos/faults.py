@@ -49,7 +49,7 @@ class Faults:
         """
         getattr(self, f"_{event.kind}")(event)
 
-    def unlock(self) -> None:
+    def unlock_database(self) -> None:
         """Unlock the database."""
         if self._holder is not None:
             self._holder.close()
@@ -58,7 +58,7 @@ class Faults:
 
     def restore_database(self) -> None:
         """Undo what was done to the database."""
-        self.unlock()
+        self.unlock_database()
         if self.is_database_away:
             shutil.rmtree(self._database)
             self.is_database_away = False

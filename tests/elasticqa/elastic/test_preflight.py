@@ -11,12 +11,12 @@ from elasticqa.elastic import preflight
 from elasticqa.elastic.preflight import JobNode, check_joining_node, check_starting_nodes, mark_path
 from elasticqa.errors import ConfigError
 from tests.support.nodes import node
+from tests.support.ports import free_port
 
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("", 0)) as server:
-        return int(server.getsockname()[1])
+    return free_port()
 
 
 def job_node(port: int, number: int, num_nodes: int = 2) -> JobNode:
