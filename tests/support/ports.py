@@ -4,11 +4,11 @@ import random
 import socket
 
 _FIRST, _LAST = 10_000, 19_999
-"""Below those that connections, and the jobs of other tests, are given: nobody takes one before the server is up."""
+"""Below the ports of connections and of jobs of other tests, so that the port stays free until the server starts."""
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
+    """Return a port of the loopback interface on which no process listens."""
     while True:
         with socket.socket() as probe:
             try:

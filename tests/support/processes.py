@@ -38,7 +38,7 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float | None = TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return the process with its output, whatever its exit status."""
+    """Run a command to its end and return the process with its output with any exit status."""
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 

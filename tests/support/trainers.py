@@ -1,6 +1,7 @@
-"""A trainer of a few steps whose parts are real and whose evaluation is not."""
+"""A trainer of a few steps with real parts and a made-up evaluation."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,13 @@ from elasticqa.training.app_state import app_state_of
 from elasticqa.training.progress import Progress
 from elasticqa.training.trainer import Trainer
 from tests.support.train_steps import BATCH, FEATURES, new_train_step
-from tests.support.training import journal
+from tests.support.training import EVALUATION, journal
 
 ALONE = Topology.from_env({})
 
 
 def evaluation(step: int) -> Evaluation:
-    return Evaluation(
-        step=step,
-        split="dev",
-        em=1.0,
-        f1=float(50 - step),
-        loss=None,
-        num_examples=1,
-        num_features=1,
-        eval_time_s=0.1,
-        predictions=None,
-    )
+    return replace(EVALUATION, step=step, f1=float(50 - step))
 
 
 def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trainer:

@@ -43,7 +43,7 @@ EVALUATION = Evaluation(
 
 
 _PIPE_BYTES = 4096
-"""With what a reader takes at once, room for less than 120 lines of steps: a run that nobody reads stops by then."""
+"""With one read of the reader, room for less than 120 step lines: then a run whose output is not read blocks."""
 
 
 def command(*flags: str, nproc: int | None = None, max_restarts: int = 1) -> list[str]:
@@ -107,7 +107,7 @@ def started(home: Path, command: list[str], step: int) -> Iterator[subprocess.Po
 def train(
     home: Path, *flags: str, nproc: int | None = None, max_restarts: int = 1, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Train to the end and return the process, whatever its exit status."""
+    """Train to the end and return the process with any exit status."""
     return run(*command(*flags, nproc=nproc, max_restarts=max_restarts), env=environment(home, **variables))
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoints stay, whatever is damaged on the way."""
+"""Which checkpoints stay when others are damaged."""
 
 import tempfile
 from pathlib import Path

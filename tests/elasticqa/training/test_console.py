@@ -1,5 +1,6 @@
 """The first and the last words of a run."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.run.attempt import Attempt
 from elasticqa.run.journal import FeatureLog
-from elasticqa.run.metrics import Evaluation
 from elasticqa.training.console import closing, opening
+from tests.support.training import EVALUATION
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def setup(**dataset: Any) -> dict[str, Any]:
     }
 
 
-def test_opening_says_what_is_done_by_whom(attempt: Attempt) -> None:
+def test_opening_names_run_world_model_and_data(attempt: Attempt) -> None:
     text = opening(TrainConfig(recipe="squad", parallel="fsdp"), Topology.from_env({}), setup(), attempt)
     for part in (
         "run RUN, attempt 2: recipe squad, fsdp on 1 process(es), 1 node(s)",
@@ -74,23 +75,10 @@ def end(status: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-EVALUATIONS = [
-    Evaluation(
-        step=step,
-        split="dev",
-        em=em,
-        f1=80.0,
-        loss=None,
-        num_examples=1,
-        num_features=1,
-        eval_time_s=1,
-        predictions=None,
-    )
-    for step, em in ((0, 1.5), (7378, 81.277))
-]
+EVALUATIONS = [replace(EVALUATION, step=step, em=em, f1=80.0) for step, em in ((0, 1.5), (7378, 81.277))]
 
 
-def test_closing_of_a_finished_run_says_how_good_it_is_and_where_its_model_lies(attempt: Attempt) -> None:
+def test_closing_of_a_finished_run_names_its_scores_and_its_model(attempt: Attempt) -> None:
     text = closing(attempt, end("finished"), EVALUATIONS, None)
     for part in (
         "run RUN finished: trained",
@@ -105,7 +93,7 @@ def test_closing_of_a_finished_run_says_how_good_it_is_and_where_its_model_lies(
     assert "database" not in text
 
 
-def test_closing_of_a_stopped_run_names_no_model_and_says_how_to_go_on(attempt: Attempt) -> None:
+def test_closing_of_a_stopped_run_names_no_model_and_says_how_to_resume(attempt: Attempt) -> None:
     text = closing(attempt, end("preempted", final_loss=None), [], None)
     assert "the same command again" in text
     assert str(attempt.directory / "model") not in text

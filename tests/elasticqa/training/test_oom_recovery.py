@@ -1,4 +1,4 @@
-"""A micro-batch that does not fit: all ranks learn of it, weights stay, and the run goes on with halves."""
+"""A micro-batch that does not fit changes no weight on any rank, and training continues with halves."""
 
 from pathlib import Path
 
@@ -14,10 +14,9 @@ from elasticqa.errors import LocalOutOfMemoryError, MicroBatchTooLargeError
 from elasticqa.training.oom_recovery import MemoryGuard
 from tests.support.ranks import run_on_ranks
 from tests.support.train_steps import BATCH, FEATURES, new_train_step
-from tests.support.trainers import trainer
+from tests.support.trainers import ALONE, trainer
 from tests.support.training import fed, journal
 
-ALONE = Topology.from_env({})
 LARGE, SMALL = MicroBatchShape(4, 100, 160), MicroBatchShape(2, 90, 80)
 
 
@@ -25,7 +24,7 @@ def no_memory() -> int:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def test_what_has_fitted_is_known_and_what_is_larger_is_not() -> None:
+def test_shapes_up_to_one_that_fitted_are_known() -> None:
     guard = MemoryGuard(ALONE)
     assert not guard.knows(SMALL)
     assert guard.run(lambda: 7, LARGE) == 7
@@ -34,7 +33,7 @@ def test_what_has_fitted_is_known_and_what_is_larger_is_not() -> None:
     assert not guard.knows(MicroBatchShape(1, 101, 101))
 
 
-def test_what_has_no_memory_is_named_and_stays_unknown() -> None:
+def test_shape_that_does_not_fit_is_named_and_stays_unknown() -> None:
     guard = MemoryGuard(ALONE)
     with pytest.raises(
         MicroBatchTooLargeError, match=r"4 features, 100 tokens, does not fit .* of cpu; use --activation"
@@ -43,7 +42,7 @@ def test_what_has_no_memory_is_named_and_stays_unknown() -> None:
     assert not guard.knows(SMALL)
 
 
-def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
+def test_other_errors_are_raised_unchanged() -> None:
     def fail() -> None:
         raise RuntimeError("device-side assert")
 
@@ -51,7 +50,7 @@ def test_another_error_is_not_taken_for_a_lack_of_memory() -> None:
         MemoryGuard(ALONE).run(fail, LARGE)
 
 
-def test_lack_of_memory_is_known_behind_another_error_and_by_the_driver_s_words() -> None:
+def test_out_of_memory_is_recognized_behind_another_error_and_from_the_driver() -> None:
     def fail_twice() -> None:
         try:
             no_memory()
@@ -102,7 +101,7 @@ def halved(topology: Topology, directory: Path, tokens: dict[int, int]) -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_run_goes_on_with_halves_that_feed_the_same_and_give_the_same_losses(world_size: int, tmp_path: Path) -> None:
+def test_halved_micro_batches_feed_the_same_and_give_the_same_losses(world_size: int, tmp_path: Path) -> None:
     longest = int(FEATURES.lengths.max())
     halved(ALONE, tmp_path / "whole", {})
     # Only the last of the ranks is short of memory.

@@ -73,9 +73,9 @@ def test_answers_and_figures_are_those_of_evaluation(
     assert predict(tmp_path, tiny_model, "--input", tiny_squad / "dev.json", "--output", output, *lengths) == 0
     answers = json.loads(output.read_text(encoding="utf-8"))
     assert answers == {line["id"]: line["prediction"] for line in kept}
-    told = capsys.readouterr()
-    assert told.out.splitlines()[-1] == f"EM {figures.em:.2f}  F1 {figures.f1:.2f}  (20 questions)"
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1] == f"EM {figures.em:.2f}  F1 {figures.f1:.2f}  (20 questions)"
+    assert captured.err == ""
 
 
 @pytest.mark.parametrize("name", ["01RUN", "01R", "directory", "model"])
@@ -110,20 +110,20 @@ def test_one_question_gives_its_answer_alone(
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert predict(tmp_path, tiny_model, "--question", QUESTION, "--context", CONTEXT) == 0
-    told = capsys.readouterr()
-    assert told.out.count("\n") == 1
-    assert told.out.strip() in CONTEXT
-    assert told.err == ""
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == 1
+    assert captured.out.strip() in CONTEXT
+    assert captured.err == ""
 
 
 def test_figures_stay_out_of_answers_on_standard_output(
     tiny_model: Path, questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert predict(tmp_path, tiny_model, "--input", questions) == 0
-    told = capsys.readouterr()
-    assert list(json.loads(told.out)) == [key for key, _, _ in QUESTIONS]
-    assert told.err.startswith("EM ")
-    assert told.err.endswith("(4 questions)\n")
+    captured = capsys.readouterr()
+    assert list(json.loads(captured.out)) == [key for key, _, _ in QUESTIONS]
+    assert captured.err.startswith("EM ")
+    assert captured.err.endswith("(4 questions)\n")
 
 
 @pytest.mark.parametrize(("keep", "figures"), [(0, ""), (2, "(2 of 4 questions)\n")])
@@ -133,10 +133,10 @@ def test_questions_without_answers_are_answered_and_not_scored(
     path = tmp_path / "test.json.gz"
     path.write_bytes(gzip.compress(json.dumps(without_answers(keep)).encode()))
     assert predict(tmp_path, tiny_model, "--input", path) == 0
-    told = capsys.readouterr()
-    assert len(json.loads(told.out)) == 4
-    assert told.err.endswith(figures)
-    assert told.err.startswith("EM") == bool(keep)
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)) == 4
+    assert captured.err.endswith(figures)
+    assert captured.err.startswith("EM") == bool(keep)
 
 
 def test_long_context_is_answered_from_all_its_windows(tiny_model: Path) -> None:
@@ -150,11 +150,11 @@ def test_long_context_is_answered_from_all_its_windows(tiny_model: Path) -> None
 def refused(home: Path, capsys: pytest.CaptureFixture[str], *argv: str | Path) -> str:
     """Return the one line that a wrong request ends with."""
     assert predict(home, *argv) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert len(told.err.splitlines()) == 1
-    assert told.err.startswith("elasticqa predict: ")
-    return told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert captured.err.startswith("elasticqa predict: ")
+    return captured.err
 
 
 def test_unfinished_run_has_no_model(run: Path, questions: Path, tmp_path: Path, capsys: Any) -> None:

@@ -1,4 +1,4 @@
-"""Gradients are averaged over the ranks while the backward pass goes on, and nowhere else."""
+"""Gradients are averaged over the ranks during the backward pass, and only there."""
 
 from typing import Any
 
@@ -35,15 +35,15 @@ def gradients(model: nn.Module) -> Gradients:
 
 
 def gradients_of_ranks(topology: Topology, bucket_bytes: int) -> list[Gradients]:
-    """Return gradients without exchange, with it, and without it again."""
+    """Return gradients without reduction, with it, and without it again."""
     model = model_of()
-    exchange = GradientReducer(list(model.parameters()), bucket_bytes=bucket_bytes)
+    reducer = GradientReducer(list(model.parameters()), bucket_bytes=bucket_bytes)
     results = []
-    for is_exchanged in (False, True, True, False):
+    for is_reduced in (False, True, True, False):
         model.zero_grad()
         loss = loss_of(model, topology.rank)
-        if is_exchanged:
-            with exchange.during_backward():
+        if is_reduced:
+            with reducer.during_backward():
                 loss.backward()
         else:
             loss.backward()
@@ -85,31 +85,31 @@ class _Fails(torch.autograd.Function):
 
 
 def gradient_sent_before_an_error(topology: Topology) -> tuple[int, float]:
-    """Return how many exchanges are left after an error in the pass, and the gradient that was sent before it."""
+    """Return how many reductions are pending after an error in the pass, and the gradient that was sent before it."""
     last = nn.Linear(1, 1, bias=False)
     first = nn.Linear(1, 1)
-    exchange = GradientReducer([*first.parameters(), *last.parameters()], bucket_bytes=1)
+    reducer = GradientReducer([*first.parameters(), *last.parameters()], bucket_bytes=1)
     value = torch.full((1, 1), 1.0 + topology.rank)
-    with pytest.raises(torch.OutOfMemoryError), exchange.during_backward():
+    with pytest.raises(torch.OutOfMemoryError), reducer.during_backward():
         last(_Fails.apply(first(value)) * 0 + value).sum().backward()  # type: ignore[no-untyped-call]
     assert last.weight.grad is not None
-    return len(exchange._works), float(last.weight.grad)
+    return len(reducer._works), float(last.weight.grad)
 
 
 @pytest.mark.slow
-def test_error_in_the_pass_leaves_no_exchange_under_way() -> None:
+def test_error_in_the_backward_pass_leaves_no_reduction_pending() -> None:
     assert run_on_ranks(2, gradient_sent_before_an_error) == [(0, 1.5), (0, 1.5)]
 
 
 def failing_backward(topology: Topology) -> bool:
     model = model_of()
-    exchange = GradientReducer(list(model.parameters()))
-    with pytest.raises(ZeroDivisionError), exchange.during_backward():
+    reducer = GradientReducer(list(model.parameters()))
+    with pytest.raises(ZeroDivisionError), reducer.during_backward():
         raise ZeroDivisionError
     loss_of(model, topology.rank).backward()
     return True
 
 
 @pytest.mark.slow
-def test_error_in_the_pass_ends_the_exchange() -> None:
+def test_error_in_the_backward_pass_ends_the_reduction() -> None:
     assert run_on_ranks(2, failing_backward) == [True, True]

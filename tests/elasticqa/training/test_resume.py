@@ -1,4 +1,4 @@
-"""Which run a start goes on with."""
+"""Which run a start resumes."""
 
 import subprocess
 import sys
@@ -28,14 +28,14 @@ def test_first_run_is_new_and_nothing_is_created(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_newest_unfinished_run_of_the_config_goes_on(tmp_path: Path) -> None:
+def test_newest_unfinished_run_of_the_config_is_resumed(tmp_path: Path) -> None:
     make_run(tmp_path, "A")
     make_run(tmp_path, "B")
     make_run(tmp_path, "C", END)
     assert chosen(tmp_path) == ("B", False)
 
 
-def test_harmless_difference_does_not_keep_a_run_from_going_on(tmp_path: Path) -> None:
+def test_run_is_resumed_with_harmless_differences(tmp_path: Path) -> None:
     make_run(tmp_path, "A")
     assert chosen(tmp_path, name="another", checkpoint_every_steps=7) == ("A", False)
 
@@ -61,7 +61,7 @@ def test_run_that_is_over_or_another_is_left_alone(
 
 
 @pytest.mark.parametrize("status", ["failed", "preempted"])
-def test_run_that_did_not_finish_goes_on(status: str, tmp_path: Path) -> None:
+def test_run_that_did_not_finish_is_resumed(status: str, tmp_path: Path) -> None:
     make_run(tmp_path, "A", {**END, "status": status})
     assert chosen(tmp_path) == ("A", False)
 
@@ -88,7 +88,7 @@ def test_run_held_by_a_live_process_is_left_alone(tmp_path: Path) -> None:
     assert chosen(tmp_path) == ("A", False)
 
 
-def test_run_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_run_of_another_user_is_left_alone(tmp_path: Path) -> None:
     directory = make_run(tmp_path, "A")
     (directory / "active.lock").mkdir()  # as little to be opened for writing as a file of another user
     assert chosen(tmp_path)[1]
@@ -138,25 +138,25 @@ def test_end_is_found_behind_many_lines(tmp_path: Path) -> None:
     assert newest_end_line(directory) == END
 
 
-def test_start_of_its_own_is_new(tmp_path: Path) -> None:
+def test_resume_none_starts_a_new_run(tmp_path: Path) -> None:
     make_run(tmp_path, "A")
     assert chosen(tmp_path, resume="none")[1]
 
 
 @pytest.mark.parametrize("resume", ["auto", "none"])
-def test_proposed_id_names_the_new_run_and_is_gone_on_with_after_a_restart(resume: str, tmp_path: Path) -> None:
+def test_proposed_id_names_the_new_run_and_is_resumed_after_a_restart(resume: str, tmp_path: Path) -> None:
     assert chosen(tmp_path, resume, "my-run") == ("my-run", True)
     make_run(tmp_path, "my-run", END)
     assert chosen(tmp_path, resume, "my-run") == ("my-run", False)
 
 
-def test_begun_run_of_the_proposed_id_goes_before_newer_ones(tmp_path: Path) -> None:
+def test_run_of_the_proposed_id_is_preferred_to_newer_ones(tmp_path: Path) -> None:
     make_run(tmp_path, "A")
     make_run(tmp_path, "B")
     assert chosen(tmp_path, run_id="A") == ("A", False)
 
 
-def test_begun_run_of_the_proposed_id_with_another_config_is_refused(tmp_path: Path) -> None:
+def test_run_of_the_proposed_id_with_another_config_is_refused(tmp_path: Path) -> None:
     make_run(tmp_path, "A")
     with pytest.raises(
         ConfigError, match=r"run A cannot be resumed with another config: seed was 3, is 4; .*--resume none"
@@ -176,7 +176,7 @@ def test_empty_variable_is_unset(tmp_path: Path) -> None:
     assert len(chosen(tmp_path, run_id="")[0]) == 26
 
 
-def test_named_run_goes_on_by_id_and_by_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_run_is_resumed_by_id_and_by_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = make_run(tmp_path, "A")
     make_run(tmp_path, "B")
     assert chosen(tmp_path, resume="A") == ("A", False)
@@ -205,7 +205,7 @@ def test_named_run_with_another_config_is_refused_with_every_difference(tmp_path
     assert "learning_rate was 3e-05, is 1.0" in str(caught.value)
 
 
-def test_hold_lets_go_when_the_block_ends(tmp_path: Path) -> None:
+def test_hold_ends_with_the_block(tmp_path: Path) -> None:
     for _ in range(2):
         with hold(tmp_path) as is_mine:
             assert is_mine
@@ -220,7 +220,7 @@ def with_checkpoint(directory: Path, *steps: int) -> Path:
     return first
 
 
-def test_named_checkpoint_is_gone_on_from(tmp_path: Path) -> None:
+def test_run_is_resumed_from_a_named_checkpoint(tmp_path: Path) -> None:
     checkpoint = with_checkpoint(make_run(tmp_path, "A", END), 3, 5)
     for resume in (str(checkpoint), "A/checkpoints/step-00000003"):
         choice = choose_run(replace(CONFIG, resume=resume), tmp_path, {})
@@ -238,7 +238,7 @@ def test_named_checkpoint_that_is_damaged_or_of_another_config_is_refused(tmp_pa
         choose_run(replace(CONFIG, resume="A/checkpoints/step-00000009"), tmp_path, {})
 
 
-def test_restart_of_a_start_from_a_named_checkpoint_keeps_what_was_learned_since(
+def test_restart_after_a_named_checkpoint_resumes_from_the_newest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoint = with_checkpoint(make_run(tmp_path, "A", SETUP), 3)

@@ -1,4 +1,4 @@
-"""What may differ from a run that is gone on with, and what is refused."""
+"""Options and content that may change when a run resumes, and those that may not."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,37 +15,37 @@ from tests.support.begun_runs import CONFIG, SETUP, chosen, make_run
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         ("dataset", r"training data \(SHA-256\) was 'aaaa', is 'bbbb'"),
         ("model", r"model \(SHA-256\) was 'mmmm', is 'bbbb'"),
     ],
 )
-def test_other_content_of_data_or_model_is_another_run(kind: str, told: str, tmp_path: Path) -> None:
+def test_other_content_of_data_or_model_is_another_run(kind: str, message: str, tmp_path: Path) -> None:
     make_run(tmp_path, "A", SETUP)
     same, other = {"dataset": "aaaa", "model": "mmmm"}, {"dataset": "aaaa", "model": "mmmm", kind: "bbbb"}
     assert choose_run(CONFIG, tmp_path, {}, same).run_id == "A"
     assert choose_run(CONFIG, tmp_path, {}, other).is_new
     for asked, environ in ((replace(CONFIG, resume="A"), {}), (CONFIG, {RUN_ID_VARIABLE: "A"})):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             choose_run(asked, tmp_path, environ, other)
 
 
-def test_content_that_a_run_has_not_said_is_not_compared_until_an_attempt_says_it(tmp_path: Path) -> None:
+def test_unknown_content_is_not_compared(tmp_path: Path) -> None:
     make_run(tmp_path, "A", {**SETUP, "model": {"name": "/models/small"}})
     assert choose_run(CONFIG, tmp_path, {}, {"dataset": "aaaa", "model": "bbbb"}).run_id == "A"
     make_run(tmp_path, "A", SETUP, attempt=2)
     assert choose_run(CONFIG, tmp_path, {}, {"dataset": "aaaa", "model": "bbbb"}).is_new
 
 
-def test_start_that_names_no_run_goes_on_in_the_way_of_the_newest_attempt(tmp_path: Path) -> None:
+def test_start_without_a_run_resumes_the_options_of_the_newest_attempt(tmp_path: Path) -> None:
     make_run(tmp_path, "A", SETUP)
     make_run(tmp_path, "A", SETUP, attempt=2, config=replace(CONFIG, parallel="fsdp").to_dict())
     assert chosen(tmp_path, parallel="fsdp") == ("A", False)
     assert chosen(tmp_path)[1]
 
 
-def test_batch_that_follows_from_the_first_start_stays_with_another_micro_batch(tmp_path: Path) -> None:
+def test_global_batch_of_the_first_start_stays_with_another_micro_batch(tmp_path: Path) -> None:
     asked = replace(CONFIG, global_batch_size=None, micro_batch_size=4)
     make_run(tmp_path, "A", config=asked.with_global_batch_size(2).to_dict(), world_size=2)
     choice: Any = {"global_batch_size": None, "micro_batch_size": 2}
@@ -61,7 +61,7 @@ def test_batch_that_follows_from_the_first_start_stays_with_another_micro_batch(
 
 
 @pytest.mark.parametrize("field", sorted(CHANGEABLE_FIELDS_OF_NAMED_RUN - CHANGEABLE_FIELDS))
-def test_named_run_goes_on_in_another_manner_and_one_that_is_not_named_does_not(field: str, tmp_path: Path) -> None:
+def test_only_a_named_run_resumes_with_other_performance_options(field: str, tmp_path: Path) -> None:
     other: Any = {
         "recipe": "squad",
         "parallel": "fsdp",
@@ -79,7 +79,7 @@ def test_named_run_goes_on_in_another_manner_and_one_that_is_not_named_does_not(
 def test_harmless_changes_are_found_against_the_newest_attempt(tmp_path: Path) -> None:
     directory = make_run(tmp_path, "A")
     make_run(tmp_path, "A", SETUP, attempt=2, config=replace(CONFIG, keep_checkpoints=5).to_dict())
-    make_run(tmp_path, "A", attempt=3)  # died before it could tell what it had changed
+    make_run(tmp_path, "A", attempt=3)  # died before its setup line
     assert changed_since(directory, 1, CONFIG) == {}
     assert changed_since(directory, 2, replace(CONFIG, resume="A")) == {}
     assert changed_since(directory, 4, CONFIG) == {"keep_checkpoints": (5, 2)}

@@ -10,7 +10,7 @@ def draw(seed: int, step: int, rank: int) -> tuple[float, ...]:
     return tuple(torch.rand(3).tolist())
 
 
-def test_same_place_draws_the_same_whatever_was_drawn_before() -> None:
+def test_same_place_draws_the_same_after_other_draws() -> None:
     first = draw(42, 7, 1)
     torch.rand(100)
     assert draw(42, 7, 1) == first

@@ -37,13 +37,13 @@ def test_losses_and_features_of_every_step_are_those_of_one_process(
     assert sorted(feature for step in range(1, 9) for feature in fed[step]) == list(range(53))
 
 
-def test_run_goes_on_under_another_strategy_and_is_still_the_same_run(
+def test_run_resumes_under_another_strategy_with_the_same_losses(
     reference: Path, tiny_model: Path, tiny_squad: Path, tmp_path: Path
 ) -> None:
     arguments = flags(tiny_model, tiny_squad, "--dropout=0", "--epochs=7", "--max-steps=50", "--keep-checkpoints=9")
     arguments.append("--checkpoint-every-steps=10")
     run = training.trained(tmp_path, *arguments, "--parallel=ddp", nproc=2)
-    # Each goes on from what the one before has saved.
+    # Each resumes from a checkpoint of the one before.
     lives: list[tuple[int, int | None, list[str]]] = [
         (10, 2, ["--parallel=fsdp"]),
         (20, None, ["--parallel=none", "--micro-batch-size=1"]),
@@ -62,10 +62,8 @@ def test_run_goes_on_under_another_strategy_and_is_still_the_same_run(
 
 
 @pytest.mark.parametrize("nproc", [1, 2, 3])
-def test_killed_run_goes_on_bit_for_bit_as_if_never_killed(
-    nproc: int, tiny_model: Path, tiny_squad: Path, tmp_path: Path
-) -> None:
-    # More steps than a run makes that nobody reads.
+def test_killed_run_resumes_bit_for_bit(nproc: int, tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+    # More steps than a run makes before it blocks on its full output pipe.
     arguments = flags(tiny_model, tiny_squad, "--epochs=18", "--checkpoint-every-steps=5")
     whole, home = training.trained(tmp_path / "whole", *arguments, nproc=nproc), tmp_path / "killed"
     with training.started(home, training.command(*arguments, nproc=nproc), step=12) as process:
@@ -96,7 +94,7 @@ def test_second_start_of_a_finished_run_is_a_second_run(tiny_model: Path, tiny_s
     assert training.losses(first) == training.losses(second)
 
 
-def test_terminated_run_saves_and_goes_on(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
+def test_terminated_run_saves_and_resumes(tiny_model: Path, tiny_squad: Path, tmp_path: Path) -> None:
     arguments = flags(tiny_model, tiny_squad, "--epochs=18", "--checkpoint-every-steps=1000")
     with training.started(tmp_path, training.command(*arguments), step=5) as process:
         process.send_signal(signal.SIGTERM)
@@ -175,7 +173,7 @@ def test_unwritable_home_is_refused(tiny_model: Path, tiny_squad: Path, tmp_path
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_run_goes_on_from_a_named_checkpoint_with_newer_ones_set_aside(
+def test_run_resumes_from_a_named_checkpoint_and_sets_newer_ones_aside(
     tiny_model: Path, tiny_squad: Path, tmp_path: Path
 ) -> None:
     arguments = flags(tiny_model, tiny_squad, "--max-steps=6", "--checkpoint-every-steps=2")

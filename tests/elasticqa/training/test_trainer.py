@@ -1,4 +1,4 @@
-"""The loop: when it evaluates and saves, how it stops, and what it refuses to go on from."""
+"""When the loop evaluates, saves and stops."""
 
 import gc
 import signal
@@ -57,13 +57,7 @@ def test_step_lines_count_what_was_fed(tmp_path: Path) -> None:
     assert made.progress.train_time_s == pytest.approx(sum(line["step_time_s"] for line in found))
 
 
-def test_evaluation_before_the_first_step_is_left_out_unless_asked_for(tmp_path: Path) -> None:
-    made = trainer(tmp_path, epochs=1, eval_before=False)
-    made.train()
-    assert [line["step"] for line in lines(tmp_path, made)["evaluation"]] == [3]
-
-
-def test_collector_leaves_out_while_steps_go_on_what_was_there_before_them(tmp_path: Path) -> None:
+def test_garbage_collector_skips_older_objects_during_the_loop(tmp_path: Path) -> None:
     made = trainer(tmp_path, eval_every_steps=3)
     seen = []
     made.evaluate = lambda _model, step: seen.append(len(gc.get_objects())) or evaluation(step)  # type: ignore[func-returns-value]
@@ -78,7 +72,7 @@ def test_signal_ends_the_run_with_a_checkpoint_after_the_next_step(tmp_path: Pat
     made = trainer(tmp_path)
     made.train_step.model.register_forward_pre_hook(lambda *_: request(made, 2))
     made.train()
-    # It came during step 3, when what this rank wants had been told to the others already.
+    # It came during step 3, after the ranks had agreed on that step.
     assert (made.progress.step, made.stopped_by) == (4, signal.SIGUSR1)
     found = lines(tmp_path, made)
     assert [(line["step"], line["reason"]) for line in found["checkpoint"]] == [(4, "signal")]
@@ -103,7 +97,7 @@ def test_ranks_stop_at_the_same_step_when_one_is_asked(tmp_path: Path) -> None:
 
 
 def spoil(made: Trainer, at: int) -> None:
-    """Make a weight infinite before the step numbered ``at`` from 0."""
+    """Make the weights of a parameter NaN before the step numbered ``at`` from 0."""
     if made.progress.step == at:
         with torch.no_grad():
             next(made.train_step.model.parameters()).fill_(float("nan"))
@@ -136,7 +130,7 @@ def test_loss_that_is_not_finite_is_raised_on_every_rank_and_no_checkpoint_holds
     assert checkpoint_directories(tmp_path / "checkpoints")[0].name == "step-00000004"
 
 
-def test_progress_of_a_checkpoint_brings_another_trainer_to_its_step(tmp_path: Path) -> None:
+def test_progress_of_a_checkpoint_restores_another_trainer(tmp_path: Path) -> None:
     made = trainer(tmp_path / "first", max_steps=5)
     made.train()
     (path,) = checkpoint_directories(tmp_path / "first" / "checkpoints")
@@ -153,7 +147,7 @@ def test_progress_of_a_checkpoint_brings_another_trainer_to_its_step(tmp_path: P
     assert other.progress.last_losses == made.progress.last_losses
 
 
-def test_run_that_went_on_at_its_last_step_only_evaluates(tmp_path: Path) -> None:
+def test_run_resumed_at_its_last_step_only_evaluates(tmp_path: Path) -> None:
     made = trainer(tmp_path)
     made.progress.step = made.plan.num_steps
     before = [parameter.clone() for parameter in made.train_step.model.parameters()]

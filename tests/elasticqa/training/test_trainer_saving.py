@@ -1,4 +1,4 @@
-"""The loop: a save that fails, and an evaluation that an attempt did not come to."""
+"""The loop after a failed save, and after an evaluation that an attempt missed."""
 
 import signal
 from concurrent.futures import wait
@@ -19,18 +19,18 @@ from tests.support.ranks import run_on_ranks
 from tests.support.trainers import ALONE, evaluation, lines, request, trainer
 
 
-def test_checkpoint_that_cannot_be_written_ends_the_run_as_soon_as_it_is_known(tmp_path: Path) -> None:
+def test_checkpoint_that_cannot_be_written_ends_the_run_at_once(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("", encoding="utf-8")
     made = trainer(tmp_path, checkpoint_every_steps=4)
     made.train_step.model.register_forward_pre_hook(lambda *_: until_saved(made, 4))
     with pytest.raises(CheckpointError, match="could not be written"):
         made.train()
-    # Known during step 5 at the latest, and told to the others with the step after; the next save is due at 8.
+    # Known during step 5 at the latest, agreed on in the step after; the next save is due at 8.
     assert made.progress.step in {5, 6}
 
 
 def until_saved(made: Trainer, at: int) -> None:
-    """Wait for the save on its way during the step numbered ``at`` from 0."""
+    """Wait for the pending save during the step numbered ``at`` from 0."""
     if made.progress.step == at:
         assert made.checkpointer._pending is not None
         wait([made.checkpointer._pending.outcome])
@@ -39,7 +39,7 @@ def until_saved(made: Trainer, at: int) -> None:
 def fail_to_save(topology: Topology, directory: Path) -> tuple[int, str]:
     made = trainer(directory, topology, epochs=400, checkpoint_every_steps=600)
     if topology.rank == 1:
-        # Known to this rank only, whose word has to bring the others to the same step.
+        # Known to this rank only: the others must stop at the same step.
         made.train_step.model.register_forward_pre_hook(lambda *_: until_saved(made, 600))
     else:
         made.checkpointer.__class__ = Unaware
@@ -51,20 +51,20 @@ def fail_to_save(topology: Topology, directory: Path) -> tuple[int, str]:
 
 
 class Unaware(Checkpointer):
-    """One of a rank whose thread is behind."""
+    """A checkpointer that has not noticed the failure yet."""
 
     has_failed = False
 
 
 @pytest.mark.slow
-def test_ranks_learn_of_a_failed_save_at_the_same_step(tmp_path: Path) -> None:
+def test_ranks_stop_at_the_same_step_after_a_failed_save(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("", encoding="utf-8")
     outcomes = run_on_ranks(2, fail_to_save, tmp_path)
     assert {step for step, _ in outcomes} in ({601}, {602})
     assert all("could not be written" in message for _, message in outcomes)
 
 
-def test_evaluation_that_an_attempt_did_not_come_to_is_made_up_for(tmp_path: Path) -> None:
+def test_next_attempt_repeats_an_evaluation_that_failed(tmp_path: Path) -> None:
     first = trainer(tmp_path, eval_every_steps=3)
 
     def fail(_model: nn.Module, step: int) -> Evaluation:
@@ -92,7 +92,7 @@ def test_evaluation_that_an_attempt_did_not_come_to_is_made_up_for(tmp_path: Pat
     assert read_manifest(path, verify=True).progress["evaluated_step"] == 3
 
 
-def test_stop_at_a_step_that_is_due_leaves_the_evaluation_to_the_next_attempt(tmp_path: Path) -> None:
+def test_stop_before_an_evaluation_leaves_it_to_the_next_attempt(tmp_path: Path) -> None:
     made = trainer(tmp_path, eval_every_steps=4, eval_before=False)
     made.train_step.model.register_forward_pre_hook(lambda *_: request(made, 2))
     made.train()
