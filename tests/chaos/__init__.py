@@ -1,0 +1,1 @@
+"""Runs under injected faults, and the harness that injects them."""

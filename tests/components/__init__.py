@@ -1,0 +1,1 @@
+"""TorchX components and what their launches ask for."""

@@ -1,0 +1,1 @@
+"""Images and services of docker-compose.yml."""

@@ -1,0 +1,1 @@
+"""Pages, figures, API and security of the dashboard."""

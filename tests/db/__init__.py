@@ -1,0 +1,1 @@
+"""The database: engine, models and migrations."""

@@ -1,0 +1,1 @@
+"""Commands, links and tables of the documentation."""

@@ -1,0 +1,1 @@
+"""Tests of the training package, in the folders of its packages."""

@@ -1,0 +1,1 @@
+"""Kernels, CUDA graphs and training on GPUs."""

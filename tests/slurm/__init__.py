@@ -1,0 +1,1 @@
+"""Jobs on a real two-node Slurm cluster."""

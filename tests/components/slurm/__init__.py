@@ -1,0 +1,1 @@
+"""The Slurm scheduler of TorchX against fake Slurm commands."""

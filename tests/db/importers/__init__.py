@@ -1,0 +1,1 @@
+"""Import of results of other trainers."""

@@ -1,0 +1,1 @@
+"""Ingest of journals into the database."""

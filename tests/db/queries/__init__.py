@@ -1,0 +1,1 @@
+"""Queries of the database, and statistics over their rows."""

@@ -1,0 +1,1 @@
+"""Saving, retaining, loading and exporting checkpoints."""

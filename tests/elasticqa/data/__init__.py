@@ -1,0 +1,1 @@
+"""Batches: data sets, tokenizers, sampler and prefetcher."""

@@ -1,0 +1,1 @@
+"""Facts of rank, host and network."""

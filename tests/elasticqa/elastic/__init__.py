@@ -1,0 +1,1 @@
+"""Agents, failure detection, preflight checks and shutdown."""

@@ -1,0 +1,1 @@
+"""Models, attention and parallelism."""

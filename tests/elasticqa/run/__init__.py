@@ -1,0 +1,1 @@
+"""Run directory: journal, metrics, recorder and samples of the system."""

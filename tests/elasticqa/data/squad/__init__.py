@@ -1,0 +1,1 @@
+"""SQuAD files, features, answers and scores."""
