@@ -108,3 +108,16 @@ def test_journal_page_explains_every_key_of_a_line(kind: str) -> None:
 def test_readme_names_the_main_commands() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert {name for name in ("train", "predict", "runs", "doctor") if f"`{name}`" not in readme} == set()
+
+
+_NAMED_IN_FILE = re.compile(r"`((?:elasticqa|db|dashboard|components)/[\w/]+\.py)`\s+`(\w+)(?:\.(\w+))?`")
+
+
+def test_names_that_the_architecture_page_gives_to_files_are_in_them() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = _NAMED_IN_FILE.findall(page)
+    assert len(found) > 20
+    for file, *names in found:
+        source = (REPOSITORY / file).read_text(encoding="utf-8")
+        for name in filter(None, names):
+            assert re.search(rf"\b(?:def|class) {name}\b", source), f"{name} is not in {file}"
