@@ -171,7 +171,9 @@ class StepProfiler:
         sort_by = "self_device_time_total" if self._is_cuda else "self_cpu_time_total"
         averages = finished.key_averages()
         text = averages.table(sort_by=sort_by, row_limit=_TABLE_ROWS, max_name_column_width=_TABLE_NAME_CHARS)
-        _write_whole(table, text.encode())
+        staged = table.with_suffix(".partial")
+        staged.write_text(text, encoding="utf-8")
+        staged.replace(table)
         # Not in the system's temporary directory, which is small on many compute nodes.
         plain = self._trace.with_suffix(".partial")
         packed = self._trace.with_suffix(".partial.gz")
@@ -204,9 +206,3 @@ class NoProfiler:
 
     def stop(self) -> None:
         """Do nothing."""
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    staged = path.with_suffix(".partial")
-    staged.write_bytes(content)
-    staged.replace(path)

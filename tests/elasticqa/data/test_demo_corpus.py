@@ -1,4 +1,4 @@
-"""The demo corpus: its built files, and the builder that refuses a broken source."""
+"""The demo corpus: its files match their sources, and the builder refuses an invalid source."""
 
 import json
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ SOURCE = "\n".join(["title: Old_Mill", "split: train", "", PARAGRAPH, *QUESTIONS
 
 @dataclass(frozen=True)
 class Entry:
-    """A question of a built file with all that it belongs to."""
+    """A question of a built file, with its article and context."""
 
     title: str
     context: str
@@ -54,7 +54,7 @@ def run(folder: Path, source: str, *options: str) -> int:
     return build.main(["--articles", str(folder), "--output", str(folder), *options])
 
 
-def test_built_files_are_what_the_sources_give(capsys: pytest.CaptureFixture[str]) -> None:
+def test_built_files_match_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert build.main(["--check"]) == 0, capsys.readouterr().err
     train, dev = capsys.readouterr().out.splitlines()
     assert train.startswith("train: ")
@@ -68,7 +68,7 @@ def test_splits_share_no_article() -> None:
     assert not train & dev
 
 
-def test_each_answer_lies_at_its_offset() -> None:
+def test_each_answer_is_at_its_offset() -> None:
     for entry in read("train") + read("dev"):
         assert len(entry.answers) == 1
         for text, start in entry.answers:
@@ -97,7 +97,7 @@ def test_token_counter_counts_words_and_pieces_without_special_tokens() -> None:
     assert build.token_counter(None)("The lighthouse, unlit.") == 6  # the lighthouse , un ##lit .
 
 
-def test_sound_source_gives_squad_json_in_its_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_valid_source_is_written_as_squad_json_of_its_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, SOURCE.replace("=> 1851", "=> by @2")) == 0
     train = json.loads((tmp_path / "train.json").read_text(encoding="utf-8"))
     (article,) = train["data"]
@@ -158,7 +158,7 @@ def test_check_fails_when_a_source_changed_after_the_build(tmp_path: Path, capsy
         ("When was the wheel lost?", "WHO built the mill?", 'question "who built the mill?" occurs twice'),
     ],
 )
-def test_broken_source_is_refused_with_place_and_rule(
+def test_invalid_source_is_refused_with_place_and_rule(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
 ) -> None:
     assert old in SOURCE

@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,33 +12,18 @@ import transformers
 
 from elasticqa.data.hub import Hub, is_path, load_tokenizer, model_digest, resolve_model
 from elasticqa.errors import ConfigError
+from tests.support.servers import serving
 from tests.support.squad_samples import bert_tokenizer
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 OFFLINE = Hub(is_offline=True)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """A hub that has one model."""
-
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/api/models/someone/known" else 401)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield Hub(endpoint=f"http://127.0.0.1:{server.server_port}", is_offline=False)
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """Yield a hub that has one model."""
+    with serving(lambda path: (200 if path == "/api/models/someone/known" else 401, b"", {})) as port:
+        yield Hub(endpoint=f"http://127.0.0.1:{port}", is_offline=False)
 
 
 @pytest.fixture
