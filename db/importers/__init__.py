@@ -1,9 +1,8 @@
 """Importers of results of other programs; each becomes a run of provenance `imported`."""
 
-from db.importers.detect import FoundResults, find_results
 from db.importers.errors import ImportFormatError
 from db.importers.kineto import TraceFacts, trace_run
-from db.importers.readers import read_results
+from db.importers.results import FoundResults, find_results, read_results
 from db.importers.run import ImportedRun
 from db.importers.write import write_run
 

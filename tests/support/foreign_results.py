@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from db.importers import ImportedRun
+from db.importers import ImportedRun, find_results, read_results
 
 ENDED_AT = 1_795_000_000.0
 
@@ -36,6 +36,12 @@ HISTORY: list[dict[str, Any]] = [
 ]
 RESULTS = {"epoch": 2.0, "eval_exact_match": 55.0, "eval_f1": 65.0, "eval_runtime": 0.25, "eval_samples": 50}
 TRAINING = {"train_loss": 1.62, "train_runtime": 20.0, "train_samples": 50, "train_samples_per_second": 5.0}
+
+
+def read_run(path: Path) -> ImportedRun:
+    """Return the only run in a file or folder."""
+    (found,) = find_results(path)
+    return read_results(found)
 
 
 def state(**changes: Any) -> dict[str, Any]:

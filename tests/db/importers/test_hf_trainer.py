@@ -4,17 +4,22 @@ from typing import Any
 
 import pytest
 
-from db.importers import ImportFormatError, find_results, read_results
-from tests.support.foreign_results import ENDED_AT, HISTORY, TRAINING, hf_folder, known, lines_of, state, write_json
-
-
-def _read(path: Path) -> Any:
-    (found,) = find_results(path)
-    return read_results(found)
+from db.importers import ImportFormatError
+from tests.support.foreign_results import (
+    ENDED_AT,
+    HISTORY,
+    TRAINING,
+    hf_folder,
+    known,
+    lines_of,
+    read_run,
+    state,
+    write_json,
+)
 
 
 def test_folder_gives_steps_evaluations_and_end_as_the_files_say(tmp_path: Path) -> None:
-    run = _read(hf_folder(tmp_path / "out"))
+    run = read_run(hf_folder(tmp_path / "out"))
     assert [(line["step"], line["epoch"], line["loss"]) for line in lines_of(run, "step")] == [
         (3, 0, 2.1),
         (6, 0, 2.0),
@@ -55,7 +60,7 @@ def test_folder_gives_steps_evaluations_and_end_as_the_files_say(tmp_path: Path)
 
 
 def test_values_that_the_trainer_does_not_log_stay_empty(tmp_path: Path) -> None:
-    run = _read(write_json(tmp_path / "trainer_state.json", state()))
+    run = read_run(write_json(tmp_path / "trainer_state.json", state()))
     for step in lines_of(run, "step"):
         assert step["step_time_s"] is None
         assert step["samples_seen"] is None
@@ -70,7 +75,7 @@ def test_values_not_finite_become_null_and_a_loss_becomes_an_event(tmp_path: Pat
         {"step": 2, "loss": None, "epoch": 1.0},
         {"step": 3, "loss": 1.0, "grad_norm": float("-inf"), "epoch": 1.5},
     ]
-    run = _read(write_json(tmp_path / "trainer_state.json", state(log_history=entries)))
+    run = read_run(write_json(tmp_path / "trainer_state.json", state(log_history=entries)))
     assert [line["loss"] for line in lines_of(run, "step")] == [None, None, 1.0]
     assert [line["grad_norm"] for line in lines_of(run, "step")] == [None, None, None]
     (event,) = lines_of(run, "event")
@@ -79,7 +84,7 @@ def test_values_not_finite_become_null_and_a_loss_becomes_an_event(tmp_path: Pat
 
 
 def test_state_before_the_end_is_not_finished(tmp_path: Path) -> None:
-    run = _read(write_json(tmp_path / "trainer_state.json", state(global_step=7, log_history=HISTORY[:3])))
+    run = read_run(write_json(tmp_path / "trainer_state.json", state(global_step=7, log_history=HISTORY[:3])))
     assert run.end["status"] == "preempted"
     assert "step 7 of 14" in run.end["reason"]
 
@@ -88,24 +93,24 @@ def test_newest_checkpoint_is_used_for_a_folder_without_a_state(tmp_path: Path) 
     for step in (9, 14, 7):
         history = [{"step": step, "loss": float(step), "epoch": 1.0}]
         write_json(tmp_path / f"checkpoint-{step}" / "trainer_state.json", state(log_history=history))
-    assert [line["loss"] for line in lines_of(_read(tmp_path), "step")] == [14.0]
+    assert [line["loss"] for line in lines_of(read_run(tmp_path), "step")] == [14.0]
 
 
 def test_results_files_without_a_state_are_a_run(tmp_path: Path) -> None:
-    run = _read(write_json(tmp_path / "all_results.json", {**TRAINING, "eval_f1": 60.0, "eval_exact": 40.0}))
+    run = read_run(write_json(tmp_path / "all_results.json", {**TRAINING, "eval_f1": 60.0, "eval_exact": 40.0}))
     assert (run.end["train_time_s"], run.end["samples_per_s"]) == (20.0, 5.0)
     assert known(lines_of(run, "evaluation")[0]) == {"step": 0, "split": "eval", "em": 40.0, "f1": 60.0}
 
 
 def test_file_and_folder_are_one_run(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path / "out")
-    ids = {_read(path).run_id for path in (folder, folder / "trainer_state.json", folder / "eval_results.json")}
+    ids = {read_run(path).run_id for path in (folder, folder / "trainer_state.json", folder / "eval_results.json")}
     assert len(ids) == 1
 
 
 def test_evaluations_of_several_sets_are_splits(tmp_path: Path) -> None:
     entry = {"step": 5, "eval_squad_f1": 70.0, "eval_xquad_f1": 60.0, "eval_xquad_exact_match": 50.0}
-    run = _read(write_json(tmp_path / "trainer_state.json", state(log_history=[entry])))
+    run = read_run(write_json(tmp_path / "trainer_state.json", state(log_history=[entry])))
     assert [(line["split"], line["em"], line["f1"]) for line in lines_of(run, "evaluation")] == [
         ("squad", None, 70.0),
         ("xquad", 50.0, 60.0),
@@ -114,11 +119,11 @@ def test_evaluations_of_several_sets_are_splits(tmp_path: Path) -> None:
 
 def test_model_file_of_training_arguments_is_never_opened(tmp_path: Path) -> None:
     folder = hf_folder(tmp_path / "out")
-    before = _read(folder).run_id
+    before = read_run(folder).run_id
     # A pickle that writes a file if it is loaded.
     target = tmp_path / "executed"
     (folder / "training_args.bin").write_bytes(f"cpathlib\nPath\n(V{target}\ntRV\n.".encode())
-    assert _read(folder).run_id == before
+    assert read_run(folder).run_id == before
     assert not target.exists()
 
 
@@ -141,7 +146,7 @@ def test_model_file_of_training_arguments_is_never_opened(tmp_path: Path) -> Non
 def test_wrong_types_are_errors_with_their_position(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = write_json(tmp_path / "trainer_state.json", state(**changes))
     with pytest.raises(ImportFormatError) as caught:
-        _read(path)
+        read_run(path)
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -153,10 +158,10 @@ def test_every_truncation_of_a_state_is_refused(tmp_path: Path) -> None:
     for length in range(1, len(whole) - 1, 7):
         path.write_text(whole[:length])
         with pytest.raises(ImportFormatError, match=r"trainer_state\.json: character"):
-            _read(path)
+            read_run(path)
 
 
 def test_other_json_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "package.json", {"name": "x", "version": 1})
     with pytest.raises(ImportFormatError, match="neither a trainer state nor a trace"):
-        _read(path)
+        read_run(path)

@@ -2,18 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from db.importers import ImportedRun, ImportFormatError, find_results, read_results
+from db.importers import ImportFormatError, find_results, read_results
 from db.importers.lightning import MAX_BYTES
-from tests.support.foreign_results import ENDED_AT, METRICS, known, lightning_folder, lines_of
-
-
-def _read(path: Path) -> ImportedRun:
-    (found,) = find_results(path)
-    return read_results(found)
+from tests.support.foreign_results import ENDED_AT, METRICS, known, lightning_folder, lines_of, read_run
 
 
 def test_rows_are_merged_by_step_counted_from_one(tmp_path: Path) -> None:
-    run = _read(lightning_folder(tmp_path / "version_0"))
+    run = read_run(lightning_folder(tmp_path / "version_0"))
     assert [known(line) for line in lines_of(run, "step")] == [
         {"step": 3, "epoch": 0, "loss": 0.5, "learning_rate": 0.01, "is_warmup": False},
         {"step": 12, "epoch": 1, "loss": 0.25, "learning_rate": 0.005, "is_warmup": False},
@@ -30,14 +25,14 @@ def test_rows_are_merged_by_step_counted_from_one(tmp_path: Path) -> None:
 
 
 def test_times_stay_empty(tmp_path: Path) -> None:
-    run = _read(lightning_folder(tmp_path))
+    run = read_run(lightning_folder(tmp_path))
     assert "wall_clock_s" not in run.end
     assert "train_time_s" not in run.end
     assert all(line["step_time_s"] is None for line in lines_of(run, "step"))
 
 
 def test_file_without_hparams_is_enough(tmp_path: Path) -> None:
-    assert _read(lightning_folder(tmp_path, hparams=None)).config == {}
+    assert read_run(lightning_folder(tmp_path, hparams=None)).config == {}
 
 
 def test_folder_of_versions_gives_one_run_each(tmp_path: Path) -> None:
@@ -47,14 +42,14 @@ def test_folder_of_versions_gives_one_run_each(tmp_path: Path) -> None:
 
 
 def test_nan_loss_becomes_null_and_an_event(tmp_path: Path) -> None:
-    run = _read(lightning_folder(tmp_path, "step,train_loss,val_loss\n0,nan,\n1,inf,\n2,0.5,nan\n"))
+    run = read_run(lightning_folder(tmp_path, "step,train_loss,val_loss\n0,nan,\n1,inf,\n2,0.5,nan\n"))
     assert [line["loss"] for line in lines_of(run, "step")] == [None, None, 0.5]
     assert lines_of(run, "event")[0]["data"] == {"num_steps": 2, "steps": [1, 2]}
 
 
 def test_settings_are_flat_and_plain(tmp_path: Path) -> None:
     hparams = "optimizer:\n  name: adamw\n  betas: [0.9, 0.999]\nlr: .nan\nuse: true\nnothing: null\n"
-    assert _read(lightning_folder(tmp_path, hparams=hparams)).config == {
+    assert read_run(lightning_folder(tmp_path, hparams=hparams)).config == {
         "optimizer.name": "adamw",
         "optimizer.betas": "[0.9, 0.999]",
         "lr": None,
@@ -66,7 +61,7 @@ def test_settings_are_flat_and_plain(tmp_path: Path) -> None:
 def test_settings_with_python_objects_are_skipped_unexecuted(tmp_path: Path) -> None:
     target = tmp_path / "executed"
     hparams = f"a: !!python/object/apply:os.mkdir ['{target}']\n"
-    run = _read(lightning_folder(tmp_path / "version_0", hparams=hparams))
+    run = read_run(lightning_folder(tmp_path / "version_0", hparams=hparams))
     assert run.config == {}
     assert [line["name"] for line in lines_of(run, "event")] == ["settings_skipped"]
     assert not target.exists()
@@ -86,7 +81,7 @@ def test_settings_with_python_objects_are_skipped_unexecuted(tmp_path: Path) -> 
 def test_damaged_settings_are_refused(tmp_path: Path, hparams: str, message: str) -> None:
     path = lightning_folder(tmp_path, hparams=hparams)
     with pytest.raises(ImportFormatError, match=message) as caught:
-        _read(path)
+        read_run(path)
     assert "hparams.yaml" in str(caught.value)
 
 
@@ -110,7 +105,7 @@ def test_damaged_settings_are_refused(tmp_path: Path, hparams: str, message: str
 def test_damaged_metrics_are_refused_with_their_line(tmp_path: Path, metrics: str, message: str) -> None:
     path = lightning_folder(tmp_path, metrics)
     with pytest.raises(ImportFormatError, match=message) as caught:
-        _read(path)
+        read_run(path)
     assert str(caught.value).startswith(str(path))
 
 
@@ -118,7 +113,7 @@ def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     path = lightning_folder(tmp_path)
     path.write_bytes(b"step,train_loss\n0,\xff\xfe\n")
     with pytest.raises(ImportFormatError, match="not UTF-8"):
-        _read(path)
+        read_run(path)
 
 
 def test_file_over_the_limit_is_refused_unread(tmp_path: Path) -> None:
@@ -126,4 +121,4 @@ def test_file_over_the_limit_is_refused_unread(tmp_path: Path) -> None:
     with path.open("r+b") as stream:
         stream.truncate(MAX_BYTES + 1)
     with pytest.raises(ImportFormatError, match="over 256 MiB"):
-        _read(path)
+        read_run(path)

@@ -9,16 +9,11 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 from torch.utils.tensorboard import SummaryWriter
 
-from db.importers import ImportedRun, ImportFormatError, find_results, read_results
+from db.importers import ImportFormatError
 from db.importers.tfrecord import masked_crc32c, records
-from tests.support.foreign_results import known, lines_of
+from tests.support.foreign_results import known, lines_of, read_run
 
 START = 1_795_000_000.0
-
-
-def _read(path: Path) -> ImportedRun:
-    (found,) = find_results(path)
-    return read_results(found)
 
 
 def _written(folder: Path) -> Path:
@@ -46,7 +41,7 @@ def _raw(path: Path, *messages: bytes) -> Path:
 
 
 def test_scalars_of_the_real_writer_become_steps_and_evaluations(tmp_path: Path) -> None:
-    run = _read(_written(tmp_path))
+    run = read_run(_written(tmp_path))
     assert [known(line) for line in lines_of(run, "step")] == [
         {
             "step": step,
@@ -72,7 +67,7 @@ def test_tensor_scalars_are_read_as_well(tmp_path: Path) -> None:
         ):
             value = Summary.Value(tag="loss", tensor=tensor)
             writer.write(Event(wall_time=START, step=step, summary=Summary(value=[value])).SerializeToString())
-    assert [line["loss"] for line in lines_of(_read(tmp_path), "step")] == [0.5, 0.25, 0.125]
+    assert [line["loss"] for line in lines_of(read_run(tmp_path), "step")] == [0.5, 0.25, 0.125]
 
 
 def test_epochs_of_either_convention_count_from_zero(tmp_path: Path) -> None:
@@ -81,7 +76,7 @@ def test_epochs_of_either_convention_count_from_zero(tmp_path: Path) -> None:
             for step, epoch in enumerate(epochs, start=1):
                 writer.add_scalar("loss", step, step)
                 writer.add_scalar(tag, epoch, step)
-        run = _read(tmp_path / name)
+        run = read_run(tmp_path / name)
         assert [line["epoch"] for line in lines_of(run, "step")] == [0, 0, 1]
         assert run.end["final_loss"] == 3.0
 
@@ -89,7 +84,7 @@ def test_epochs_of_either_convention_count_from_zero(tmp_path: Path) -> None:
 def test_nan_loss_becomes_null_and_an_event(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path)) as writer:
         writer.add_scalar("train/loss", float("nan"), 4)
-    run = _read(tmp_path)
+    run = read_run(tmp_path)
     assert lines_of(run, "step")[0]["loss"] is None
     assert lines_of(run, "event")[0]["data"]["steps"] == [4]
 
@@ -98,7 +93,7 @@ def test_event_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
     for suffix, tag in ((".train", "train/loss"), (".eval", "eval/f1")):
         with SummaryWriter(str(tmp_path), filename_suffix=suffix) as writer:
             writer.add_scalar(tag, 2.0, 1)
-    run = _read(tmp_path)
+    run = read_run(tmp_path)
     assert len(lines_of(run, "step")) == len(lines_of(run, "evaluation")) == 1
 
 
@@ -121,7 +116,7 @@ def test_every_truncation_is_refused_or_ends_between_records(tmp_path: Path) -> 
         path.write_bytes(whole[:length])
         if length not in ends:
             with pytest.raises(ImportFormatError, match="the file is cut off"):
-                _read(path)
+                read_run(path)
 
 
 def test_every_changed_byte_is_detected(tmp_path: Path) -> None:
@@ -133,7 +128,7 @@ def test_every_changed_byte_is_detected(tmp_path: Path) -> None:
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(ImportFormatError, match="checksum"):
-            _read(path)
+            read_run(path)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +146,7 @@ def test_every_changed_byte_is_detected(tmp_path: Path) -> None:
 def test_record_that_is_no_event_is_refused_with_its_position(tmp_path: Path, message: bytes, problem: str) -> None:
     path = _raw(tmp_path / "events.out.tfevents.0", b"", message)
     with pytest.raises(ImportFormatError) as caught:
-        _read(path)
+        read_run(path)
     assert problem in str(caught.value)
     assert "byte 16" in str(caught.value)
 
@@ -161,7 +156,7 @@ def test_record_of_any_claimed_size_needs_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.0"
     path.write_bytes(length + struct.pack("<I", masked_crc32c(length)))
     with pytest.raises(ImportFormatError, match="at most 64 MiB"):
-        _read(path)
+        read_run(path)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +166,11 @@ def test_file_of_another_format_is_refused(tmp_path: Path, content: bytes, probl
     path = tmp_path / "events.out.tfevents.0"
     path.write_bytes(content)
     with pytest.raises(ImportFormatError, match=problem):
-        _read(path)
+        read_run(path)
 
 
 def test_events_without_a_known_scalar_are_refused(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path)) as writer:
         writer.add_scalar("accuracy", 1.0, 1)
     with pytest.raises(ImportFormatError, match="no scalar with the name of a loss"):
-        _read(tmp_path)
+        read_run(tmp_path)

@@ -1,15 +1,17 @@
-"""Detects the format of a file or folder."""
+"""Finds results in files and folders, and reads those of every format; traces and bundles have other readers."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from db.importers.errors import ImportFormatError
-from db.importers.hf_trainer import RESULTS, STATE, state_file
+from db.importers.hf_trainer import RESULTS, STATE, read_hf_trainer, state_file
 from db.importers.kineto import is_trace
-from db.importers.lightning import METRICS
-from db.importers.tensorboard import is_event_file
+from db.importers.lightning import METRICS, read_lightning
+from db.importers.run import ImportedRun
+from db.importers.tensorboard import is_event_file, read_tensorboard
 
 Kind = Literal["hf_trainer", "lightning", "tensorboard", "kineto", "bundle"]
 MAX_FOLDERS = 1_000
@@ -36,28 +38,52 @@ def find_results(path: Path) -> list[FoundResults]:
     Raises:
         ImportFormatError: there are no results in a known format.
     """
+    with _errors_of(path):
+        if path.is_dir():
+            found = list(_in_folder(path))
+            if not found:
+                folders = sorted(entry for entry in path.iterdir() if entry.is_dir())[:MAX_FOLDERS]
+                found = [item for folder in folders for item in _in_folder(folder)]
+            if not found:
+                raise ImportFormatError(path, "", f"contains no results in a known format: {KNOWN}")
+            return found
+        if not path.exists():
+            raise ImportFormatError(path, "", "does not exist: give a file or a folder")
+        if not path.is_file():
+            raise ImportFormatError(path, "", "is neither a file nor a folder")
+        if path.stat().st_size == 0:
+            raise ImportFormatError(path, "", "is empty")
+        return [FoundResults(_kind_of(path), path)]
+
+
+def read_results(found: FoundResults) -> ImportedRun:
+    """Return the run of some results, which are neither a trace nor a bundle.
+
+    Raises:
+        ImportFormatError: a file is damaged or cannot be read.
+    """
+    path = found.path
+    with _errors_of(path):
+        if found.kind == "lightning":
+            return read_lightning(path)
+        if found.kind == "tensorboard":
+            files = [path] if path.is_file() else sorted(entry for entry in path.iterdir() if is_event_file(entry))
+            return read_tensorboard(files, path.parent if path.is_file() else path)
+        assert found.kind == "hf_trainer", found.kind
+        if path.is_dir():
+            return read_hf_trainer(state_file(path), path)
+        # A results file belongs to the run of its folder; both paths give the same run.
+        state = state_file(path.parent) if path.name in RESULTS else path
+        return read_hf_trainer(state, path.parent)
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Raise errors of the file system as ImportFormatError."""
     try:
-        return _found_in(path)
+        yield
     except OSError as error:
         raise ImportFormatError(path, "", f"cannot be read ({error.strerror or error})") from error
-
-
-def _found_in(path: Path) -> list[FoundResults]:
-    if path.is_dir():
-        found = list(_in_folder(path))
-        if not found:
-            folders = sorted(entry for entry in path.iterdir() if entry.is_dir())[:MAX_FOLDERS]
-            found = [item for folder in folders for item in _in_folder(folder)]
-        if not found:
-            raise ImportFormatError(path, "", f"contains no results in a known format: {KNOWN}")
-        return found
-    if not path.exists():
-        raise ImportFormatError(path, "", "does not exist: give a file or a folder")
-    if not path.is_file():
-        raise ImportFormatError(path, "", "is neither a file nor a folder")
-    if path.stat().st_size == 0:
-        raise ImportFormatError(path, "", "is empty")
-    return [FoundResults(_kind_of(path), path)]
 
 
 def _in_folder(folder: Path) -> Iterator[FoundResults]:
