@@ -84,7 +84,7 @@ def check_ranks_agree(topology: Topology, precision: Precision, acceleration: Ac
     Raises:
         ConfigError: on every rank, if two ranks differ: their collectives would not match.
     """
-    first, *others = topology.share((precision, acceleration))
+    first, *others = topology.all_gather((precision, acceleration))
     for rank, other in enumerate(others, start=1):
         if other != first:
             raise ConfigError(
