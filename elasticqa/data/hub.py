@@ -82,7 +82,7 @@ class Hub:
 
 
 def is_path(name_or_path: str) -> bool:
-    """Return whether the text can only be a path, not a hub name."""
+    """Whether the text can only be a path, not a hub name."""
     return not _HUB_NAME.fullmatch(name_or_path) or name_or_path.startswith((".", "~"))
 
 

@@ -136,7 +136,7 @@ class CudaGraphTrainStep:
         Args:
             size: of the graph.
             content: inputs for the passes before the capture.
-            largest: share of any rank, without stand-ins, which is reported and halved if it does not fit.
+            largest: share of any rank, without placeholders, which is reported and halved if it does not fit.
 
         Raises:
             MicroBatchTooLargeError: on every rank, when one has no memory for it; then all graphs are freed.

@@ -35,22 +35,22 @@ def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> 
 
 @dataclass(frozen=True)
 class StaticShape:
-    """A fixed size: T tokens, and R rows for features and stand-ins."""
+    """A fixed size: T tokens, and R rows for features and placeholders."""
 
     num_tokens: int
     num_rows: int
     max_length: int
 
     @classmethod
-    def of(cls, num_tokens: int, num_features: int, max_length: int) -> "StaticShape":
-        """Return the size that holds a share and the stand-ins that fill it up.
+    def of(cls, num_tokens: int, micro_batch_size: int, max_length: int) -> "StaticShape":
+        """Return the size that holds a share and the placeholders that fill it up.
 
         Args:
             num_tokens: T.
-            num_features: most features in a share.
-            max_length: tokens of the longest feature, and of a stand-in.
+            micro_batch_size: most features in a share.
+            max_length: tokens of the longest feature, and of a placeholder.
         """
-        return cls(num_tokens, num_features + -(-num_tokens // max_length), max_length)
+        return cls(num_tokens, micro_batch_size + -(-num_tokens // max_length), max_length)
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class StaticShape:
 
 
 def fill(features: Features, indices: Indices, size: StaticShape, num_features: int) -> Tensor:
-    """Return the int32 content of the buffer: the features, then stand-ins of weight 0 up to the size.
+    """Return the int32 content of the buffer: the features, then placeholders of weight 0 up to the size.
 
     It is in pinned memory if there is a GPU, which torch's allocator reuses. The vote to stop, its last element, is 0.
 
@@ -99,7 +99,7 @@ def fed_ids(content: Tensor, size: StaticShape) -> list[int]:
 
 
 def _row_lengths(lengths: NDArray[np.int64], size: StaticShape) -> NDArray[np.int64]:
-    """Return the number of tokens in each row: features, stand-ins of at most ``max_length``, and empty rows."""
+    """Return the number of tokens in each row: features, placeholders of at most ``max_length``, and empty rows."""
     left = size.num_tokens - int(lengths.sum())
     num_whole, rest = divmod(left, size.max_length)
     rows = np.zeros(size.num_rows, dtype=np.int64)
