@@ -22,7 +22,7 @@ def test_weak_cells_grow_with_the_world_and_one_process_is_measured_once() -> No
     assert names == ["none-1x1", "ddp-1x1", "ddp-1x2", "ddp-1x2-weak"]
 
 
-def test_every_round_has_every_cell_once_in_a_random_order_fixed_by_the_study_id() -> None:
+def test_every_round_has_every_cell_once_in_a_random_order_set_by_the_study_id() -> None:
     slots = MATRIX.slots("A")
     size = len(MATRIX.cells())
     rounds = [slots[start : start + size] for start in range(0, len(slots), size)]
