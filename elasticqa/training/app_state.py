@@ -46,7 +46,8 @@ class ModelState:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load parameters that `state_dict` returned."""
-        set_model_state_dict(self._model, state)
+        # A copy: torch renames the keys of what it loads into a DDP model, and this may be the dict that is kept above.
+        set_model_state_dict(self._model, dict(state))
 
 
 class OptimizerState:
