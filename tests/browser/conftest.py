@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from tests.support.browser_visits import Server, Visit
 from tests.support.dashboard_lab import write_lab
 from tests.support.paths import REPOSITORY
-from tests.support.ports import free_port
+from tests.support.servers import free_port
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [

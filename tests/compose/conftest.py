@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.compose_stack import OWNER, PASSWORD, Stack, run
 from tests.support.paths import REPOSITORY
-from tests.support.ports import free_port
 from tests.support.processes import until
+from tests.support.servers import free_port
 
 # The build needs a package index, which the engine's own network cannot reach without packet filters.
 _OVERRIDE = "services: {dashboard: {build: {network: host}}}\n"

@@ -5,13 +5,11 @@ import stat
 import subprocess
 from pathlib import Path
 
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run
 
 
 def enter(environ: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
-    program = ["sh", str(REPOSITORY / "docker" / "entrypoint.sh"), *command]
-    path = {"PATH": os.environ["PATH"]}
-    return subprocess.run(program, env=path | environ, text=True, capture_output=True, check=False)
+    return run("sh", "docker/entrypoint.sh", *command, env={"PATH": os.environ["PATH"]} | environ)
 
 
 def test_entrypoint_writes_a_private_escaped_pass_file(tmp_path: Path) -> None:

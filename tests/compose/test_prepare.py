@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.compose_stack import OWNER
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run
 
 
 @pytest.fixture
@@ -28,8 +29,7 @@ def prepare(sources: Path, home: Path, uid: int) -> subprocess.CompletedProcess[
         "ELASTICQA_UID": str(uid),
         "ELASTICQA_GID": str(uid),
     }
-    script = sources / "docker" / "prepare.sh"
-    return subprocess.run(["bash", script], env=environ, text=True, capture_output=True, check=False)
+    return run("bash", sources / "docker" / "prepare.sh", env=environ)
 
 
 def owner() -> int:

@@ -1,16 +1,16 @@
 """`elasticqa prepare` with local paths and a fake hub, and training afterwards without a network."""
 
+import json
 import subprocess
-import threading
 from collections.abc import Iterator
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.support import training
 from tests.support.processes import run_python
+from tests.support.servers import serving
 
 pytestmark = pytest.mark.slow
 
@@ -18,51 +18,24 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODEL = "someone/tiny"
 
 
-class _Hub(BaseHTTPRequestHandler):
-    """Serves the files of one model like the Hugging Face hub."""
-
-    folder: Path
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, *, with_body: bool) -> None:
-        path = self.path.partition("?")[0]
-        if path in (f"/api/models/{MODEL}", f"/api/models/{MODEL}/revision/main"):
-            return self._send(200, b'{"id": "%s", "sha": "%s"}' % (MODEL.encode(), COMMIT.encode()), with_body)
-        if path.startswith(f"/{MODEL}/resolve/"):
-            file = self.folder / path.rpartition("/")[2]
-            if file.is_file():
-                return self._send(200, file.read_bytes(), with_body)
-        return self._send(404, b'{"error": "Entry not found"}', with_body, {"X-Error-Code": "EntryNotFound"})
-
-    def _send(self, status: int, body: bytes, with_body: bool, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        facts = {"Content-Length": str(len(body)), "X-Repo-Commit": COMMIT, "ETag": f'"{sha256(body).hexdigest()}"'}
-        for name, value in {**facts, **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
 @pytest.fixture
 def hub(tiny_model: Path) -> Iterator[str]:
-    """Return the address of a hub with the tiny model."""
-    handler = type("_HubOfTinyModel", (_Hub,), {"folder": tiny_model})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """Return the address of a server that answers like the Hugging Face hub and has one model."""
+
+    def answer(address: str) -> tuple[int, bytes, dict[str, str]]:
+        path, headers = address.partition("?")[0], {"X-Repo-Commit": COMMIT}
+        file = tiny_model / path.rpartition("/")[2]
+        if path in (f"/api/models/{MODEL}", f"/api/models/{MODEL}/revision/main"):
+            status, body = 200, json.dumps({"id": MODEL, "sha": COMMIT}).encode()
+        elif path.startswith(f"/{MODEL}/resolve/") and file.is_file():
+            status, body = 200, file.read_bytes()
+        else:
+            status, body = 404, b'{"error": "Entry not found"}'
+            headers["X-Error-Code"] = "EntryNotFound"
+        return status, body, {**headers, "ETag": f'"{sha256(body).hexdigest()}"'}
+
+    with serving(answer) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def prepare(home: Path, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
