@@ -1,4 +1,4 @@
-"""The lock of a run: one process group at a time trains it."""
+"""The lock of a run: only one process group at a time trains it."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
