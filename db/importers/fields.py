@@ -1,4 +1,4 @@
-"""Values of foreign files, checked where they come in: finite numbers, counts, and texts that both databases hold."""
+"""Checked values of imported files: finite numbers, counts, and texts that both databases can store."""
 
 import math
 import re

@@ -1,58 +1,47 @@
 """Inserts new lines of some journals as rows, in the transaction of the caller."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.ingest.attempts import add_evaluations, add_steps, apply_line, new_attempt
-from db.ingest.journal_files import Delta, Place, Problem
-from db.ingest.run_summary import summarise
+from db.ingest.journal_files import Delta, FilePosition, Problem
+from db.ingest.run_summary import summarise_run
 from db.ingest.step_summaries import summarise_steps
 from db.models import Annotation, Attempt, Base, Evaluation, JournalFile, Run, Step
 
 _Attempts = dict[tuple[str, int], Attempt]
 
 
-def unread(session: Session, deltas: Iterable[Delta]) -> list[Delta]:
+def file_positions(connection: Connection, paths: Collection[str] | None = None) -> dict[str, FilePosition]:
+    """Return the position in each file, or in those of `paths`."""
+    columns = (JournalFile.path, JournalFile.num_lines, JournalFile.last_n, JournalFile.num_bytes)
+    statement = select(*columns) if paths is None else select(*columns).where(JournalFile.path.in_(paths))
+    return {row.path: FilePosition(*row[1:]) for row in connection.execute(statement)}
+
+
+def claim_deltas(session: Session, deltas: Iterable[Delta]) -> list[Delta]:
     """Return the deltas that no other process has inserted since they were read, and mark them as read."""
     deltas = list(deltas)
-    paths = {delta.file.path for delta in deltas}
-    known = {
-        row.path: Place(row.num_lines, row.last_n, row.num_bytes)
-        for row in session.execute(
-            select(JournalFile.path, JournalFile.num_lines, JournalFile.last_n, JournalFile.num_bytes).where(
-                JournalFile.path.in_(paths)
-            )
-        )
-    }
+    known = file_positions(session.connection(), {delta.file.path for delta in deltas})
     reached = dict(known)
-    taken = []
+    claimed = []
     for delta in deltas:
-        if reached.get(delta.file.path, Place()) == delta.before:
+        if reached.get(delta.file.path, FilePosition()) == delta.before:
             reached[delta.file.path] = delta.after
-            taken.append(delta)
-    owners = {delta.file.path: delta.file.run_id for delta in taken}
-    places = [
-        {
-            "path": path,
-            "num_lines": place.num_lines,
-            "last_n": place.last_n,
-            "num_bytes": place.num_bytes,
-            "run_id": owners[path],
-        }
-        for path, place in reached.items()
-        if place != known.get(path)
-    ]
-    _insert(session, JournalFile, [place for place in places if place["path"] not in known])
-    moved = [place for place in places if place["path"] in known]
+            claimed.append(delta)
+    run_ids = {delta.file.path: delta.file.run_id for delta in claimed}
+    rows = [{"path": path, "run_id": run_id, **vars(reached[path])} for path, run_id in run_ids.items()]
+    _insert(session, JournalFile, [row for row in rows if row["path"] not in known])
+    moved = [row for row in rows if row["path"] in known]
     if moved:
         session.execute(update(JournalFile), moved)
-    return taken
+    return claimed
 
 
-def apply(session: Session, deltas: Sequence[Delta]) -> list[Problem]:
+def insert_deltas(session: Session, deltas: Sequence[Delta]) -> list[Problem]:
     """Insert the rows of `deltas` and update their attempts and runs; return what was skipped."""
     run_ids = sorted({delta.file.run_id for delta in deltas})
     attempts: _Attempts = {
@@ -79,7 +68,7 @@ def apply(session: Session, deltas: Sequence[Delta]) -> list[Problem]:
     return problems
 
 
-def forget(session: Session, run_id: str) -> None:
+def delete_run_rows(session: Session, run_id: str) -> None:
     """Delete every row of a run, including the positions in its files."""
     for table in reversed(Base.metadata.sorted_tables):
         if "run_id" in table.c:
@@ -131,7 +120,7 @@ def _summarise(session: Session, run_ids: Sequence[str], attempts: _Attempts) ->
     num_lines = _num_lines(session, run_ids)
     held = {run.run_id: run for run in session.scalars(select(Run).where(Run.run_id.in_(run_ids)))}
     for run_id, its_attempts in of_run.items():
-        held[run_id] = session.merge(summarise(its_attempts, annotations.get(run_id, []), num_lines[run_id]))
+        held[run_id] = session.merge(summarise_run(its_attempts, annotations.get(run_id, []), num_lines[run_id]))
 
 
 def _num_lines(session: Session, run_ids: Sequence[str]) -> dict[str, int]:

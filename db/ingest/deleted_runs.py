@@ -7,7 +7,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from db.engine import create_engine_for, database_errors, lock, migrate, write_locked
-from db.ingest.batch import forget
+from db.ingest.batch import delete_run_rows
 from db.models import JournalFile
 from db.storage.home import RUN_ID_PATTERN, database_url, home_of, runs_dir_of
 from db.storage.run_files import REPORTED_DIR
@@ -39,7 +39,7 @@ def forget_run(environ: Mapping[str, str], run_id: str) -> int:
                 raise ForgetError(
                     f"run {run_id!r} is not in the database; give the whole id: `elasticqa runs` lists the ids"
                 )
-            forget(session, run_id)
+            delete_run_rows(session, run_id)
     finally:
         engine.dispose()
     return int(num_lines)
@@ -64,7 +64,7 @@ def forget_deleted_runs(engine: Engine, roots: Collection[Path], unseen: Collect
         # Another process may have removed them first.
         run_ids = set(session.scalars(select(JournalFile.run_id).where(JournalFile.path.in_(deleted))))
         for run_id in run_ids:
-            forget(session, run_id)
+            delete_run_rows(session, run_id)
     return run_ids
 
 

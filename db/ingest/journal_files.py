@@ -50,7 +50,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePosition:
     """Position up to which a file has been read."""
 
     num_lines: int = 0
@@ -63,8 +63,8 @@ class Delta:
     """New lines of one file: rows by table, and the lines about the attempt itself."""
 
     file: RunFile
-    before: Place
-    after: Place
+    before: FilePosition
+    after: FilePosition
     is_at_end: bool = True
     rows: dict[type[Base], list[dict[str, Any]]] = field(default_factory=dict)
     about_attempt: list[tuple[Line, dict[str, Any]]] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Delta:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read_delta(file: RunFile, before: Place) -> Delta:
+def read_delta(file: RunFile, before: FilePosition) -> Delta:
     """Return the lines of a file after `before`, at most `CHUNK_BYTES` of them.
 
     A last line that is incomplete or no JSON is left for the next read. A damaged line before the last one, or one
@@ -97,7 +97,7 @@ def read_delta(file: RunFile, before: Place) -> Delta:
 class _Reader:
     """Reads the lines of one chunk."""
 
-    def __init__(self, file: RunFile, before: Place, is_at_end: bool) -> None:
+    def __init__(self, file: RunFile, before: FilePosition, is_at_end: bool) -> None:
         self._delta = Delta(file, before, before, is_at_end)
         self._number = before.num_lines
         self._last_n = before.last_n
@@ -118,7 +118,7 @@ class _Reader:
         if len(delta.problems) > MAX_PROBLEMS:
             rest = len(delta.problems) - MAX_PROBLEMS
             delta.problems[MAX_PROBLEMS:] = [Problem(delta.file.path, None, f"has {rest} more such lines")]
-        delta.after = Place(self._number, self._last_n, num_bytes)
+        delta.after = FilePosition(self._number, self._last_n, num_bytes)
         return delta
 
     def _read_line(self, raw: bytes, may_be_torn: bool) -> bool:

@@ -14,7 +14,7 @@ IGNORED_CONFIG_KEYS = frozenset({"name", "resume", "seed"})
 """Config keys in which repeats may differ."""
 
 
-def summarise(attempts: Sequence[Attempt], annotations: Sequence[Annotation], num_lines: int) -> Run:
+def summarise_run(attempts: Sequence[Attempt], annotations: Sequence[Annotation], num_lines: int) -> Run:
     """Return the row of a run.
 
     Args:

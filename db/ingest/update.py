@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from db.command_line import Parser
 from db.engine import DatabaseError, create_engine_for, database_errors, lock, migrate, write_locked
-from db.ingest.batch import apply, forget, unread
+from db.ingest.batch import claim_deltas, delete_run_rows, file_positions, insert_deltas
 from db.ingest.deleted_runs import ForgetError, forget_deleted_runs, forget_run
-from db.ingest.journal_files import Delta, Place, Problem, read_delta
+from db.ingest.journal_files import Delta, FilePosition, Problem, read_delta
 from db.models import JournalFile
 from db.storage.home import database_url, home_of, is_home_database, runs_dir_of
 from db.storage.run_files import REPORTED_DIR, RunFile, run_files
@@ -67,39 +67,36 @@ class _Reader:
 
     def read(self, roots: Iterable[Path]) -> set[str]:
         """Add every new line; return the known files that no longer exist in these directories."""
-        known = _known(self._engine)
+        with self._engine.connect() as connection:
+            known = file_positions(connection)
         seen: set[str] = set()
         for root in roots:
             for batch in _batches(self._grown_files(root, known, seen), self.problems):
                 with Session(write_locked(self._engine)) as session, session.begin():
                     lock(session.connection(), "ingest")
-                    deltas = unread(session, batch)
-                    self.problems += apply(session, deltas)
+                    deltas = claim_deltas(session, batch)
+                    self.problems += insert_deltas(session, deltas)
                 for delta in deltas:
                     self.grown.add(delta.file.run_id)
                     self.num_lines += delta.after.num_lines - delta.before.num_lines
                     self.problems += delta.problems
         return known.keys() - seen
 
-    def _grown_files(self, root: Path, known: Mapping[str, Place], seen: set[str]) -> Iterator[tuple[RunFile, Place]]:
+    def _grown_files(
+        self, root: Path, known: Mapping[str, FilePosition], seen: set[str]
+    ) -> Iterator[tuple[RunFile, FilePosition]]:
         for files in run_files(root):
             seen.update(file.path for file in files)
-            places = {file.path: known.get(file.path, Place()) for file in files}
+            places = {file.path: known.get(file.path, FilePosition()) for file in files}
             shrunk = [file for file in files if file.size < places[file.path].num_bytes]
             for file in shrunk[:1]:
                 # The file was replaced, so its rows are outdated.
                 self.problems.append(Problem(file.path, None, "is shorter than before: the run is read again"))
                 _forget_shrunk(self._engine, file)
-                places = dict.fromkeys(places, Place())
+                places = dict.fromkeys(places, FilePosition())
             for file in files:
                 if file.size > places[file.path].num_bytes:
                     yield file, places[file.path]
-
-
-def _known(engine: Engine) -> dict[str, Place]:
-    columns = (JournalFile.path, JournalFile.num_lines, JournalFile.last_n, JournalFile.num_bytes)
-    with engine.connect() as connection:
-        return {row.path: Place(*row[1:]) for row in connection.execute(select(*columns))}
 
 
 def _forget_shrunk(engine: Engine, file: RunFile) -> None:
@@ -108,10 +105,10 @@ def _forget_shrunk(engine: Engine, file: RunFile) -> None:
         place = session.get(JournalFile, file.path)
         # Another process may have done this already, and read the file again.
         if place is not None and place.num_bytes > file.size:
-            forget(session, file.run_id)
+            delete_run_rows(session, file.run_id)
 
 
-def _batches(work: Iterable[tuple[RunFile, Place]], problems: list[Problem]) -> Iterator[list[Delta]]:
+def _batches(work: Iterable[tuple[RunFile, FilePosition]], problems: list[Problem]) -> Iterator[list[Delta]]:
     """Yield batches of deltas with new lines: several files, or part of a large one."""
     batch: list[Delta] = []
     num_bytes = 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from db.importers import ImportFormatError
-from tests.support.foreign_results import (
+from tests.support.imported_results import (
     ENDED_AT,
     HISTORY,
     TRAINING,

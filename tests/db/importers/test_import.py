@@ -13,7 +13,7 @@ from db.engine import create_engine_for
 from db.ingest.update import update_database
 from db.models import Attempt, Evaluation, Profile, Run, Step
 from elasticqa.cli.import_ import main
-from tests.support.foreign_results import (
+from tests.support.imported_results import (
     ENDED_AT,
     HISTORY,
     hf_folder,

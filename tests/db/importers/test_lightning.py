@@ -4,7 +4,7 @@ import pytest
 
 from db.importers import ImportFormatError, find_results, read_results
 from db.importers.lightning import MAX_BYTES
-from tests.support.foreign_results import ENDED_AT, METRICS, known, lightning_folder, lines_of, read_run
+from tests.support.imported_results import ENDED_AT, METRICS, known, lightning_folder, lines_of, read_run
 
 
 def test_rows_are_merged_by_step_counted_from_one(tmp_path: Path) -> None:

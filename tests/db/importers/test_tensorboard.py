@@ -11,7 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from db.importers import ImportFormatError
 from db.importers.tfrecord import masked_crc32c, records
-from tests.support.foreign_results import known, lines_of, read_run
+from tests.support.imported_results import known, lines_of, read_run
 
 START = 1_795_000_000.0
 
