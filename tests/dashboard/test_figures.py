@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dashboard.figures import comparison, machine, run
 from dashboard.figures.style import plain
-from db.queries import EvaluationRow, Group, LossPoint, Repeat, Setting, SystemRow, ThroughputPoint, TimeShare
+from db.queries import EvaluationRow, Group, LossPoint, SystemRow, ThroughputPoint, TimeShare
+from tests.support import query_runs
 
 
 def loss_point(attempt: int, step: int, loss: float, width: int = 1) -> LossPoint:
@@ -27,36 +28,8 @@ def sample(attempt: int, node: int, t: float, gpus: list[Any]) -> SystemRow:
 
 
 def group(parallel: str, times: tuple[float, ...], provenance: str = "measured", name: str = "run") -> Group:
-    setting = Setting(
-        provenance=provenance,
-        recipe="squad",
-        model="bert",
-        dataset="squad",
-        parallel=parallel,
-        precision="bf16",
-        device_type="cuda",
-        device_name="NVIDIA H100",
-        world_size=2,
-        num_nodes=1,
-        global_batch_size=24,
-        num_epochs=1.0,
-        num_train_features=100,
-    )
-    repeats = tuple(
-        Repeat(
-            run_id=f"{index}",
-            name=name,
-            num_attempts=1,
-            wall_clock_s=time_s,
-            samples_per_s=1000.0 + index,
-            tokens_per_s=None,
-            em=None,
-            f1=None,
-            peak_memory_bytes=None,
-        )
-        for index, time_s in enumerate(times)
-    )
-    return Group(key=parallel, setting=setting, config={}, software=(), repeats=repeats)
+    spec = replace(query_runs.PLAIN, parallel=parallel, world_size=2, device_name="NVIDIA H100", name=name)
+    return replace(query_runs.group(spec, times, provenance=provenance), key=parallel)
 
 
 def names(figure: go.Figure) -> list[str]:
@@ -174,8 +147,8 @@ def test_reported_groups_are_hollow_and_named_so() -> None:
 
 
 def test_throughput_of_groups_names_the_hardware() -> None:
-    figure = comparison.throughput_figure([group("ddp", (1.0, 1.0))])
-    assert list(figure.data[0].x) == [1000.0, 1001.0]
+    figure = comparison.throughput_figure([group("ddp", (2.0, 1.0))])
+    assert list(figure.data[0].x) == [1000.0, 2000.0]
     assert figure.layout.yaxis.ticktext[0] == "DDP, 2 GPUs, H100"
 
 

@@ -44,7 +44,7 @@ def group(spec: RunSpec, times: tuple[float, ...], **setting: Any) -> queries.Gr
     repeats = tuple(
         queries.Repeat(
             run_id=str(index),
-            name=None,
+            name=spec.name,
             num_attempts=1,
             wall_clock_s=time_s,
             samples_per_s=2000 / time_s,
