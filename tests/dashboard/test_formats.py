@@ -9,15 +9,7 @@ from dashboard.text import formats
 
 @pytest.mark.parametrize(
     "show",
-    [
-        formats.duration,
-        formats.size,
-        formats.rate,
-        formats.fixed,
-        formats.p_value,
-        formats.count,
-        formats.moment,
-    ],
+    [formats.duration, formats.size, formats.rate, formats.fixed, formats.p_value, formats.count, formats.moment],
 )
 def test_unknown_values_are_a_dash(show: object) -> None:
     assert callable(show)

@@ -105,8 +105,7 @@ def test_login_can_be_turned_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["localhost", "localhost:8000", "LOCALHOST.", "127.0.0.1:80", "[::1]:8000", "10.1.2.3", "runs.example.org"],
+    "host", ["localhost", "localhost:8000", "LOCALHOST.", "127.0.0.1:80", "[::1]:8000", "10.1.2.3", "runs.example.org"]
 )
 def test_own_names_and_addresses_are_allowed(visitor: TestClient, host: str) -> None:
     assert visitor.get("/healthz", headers={"Host": host}).status_code == 200

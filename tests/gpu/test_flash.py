@@ -77,10 +77,7 @@ def test_packed_fp32_equals_padded(model_type: str) -> None:
 @pytest.mark.parametrize("implementation", [PACKED, PACKED_SDPA])
 @pytest.mark.parametrize("lengths", [LENGTHS, (384,), (1,), (7,) * 40])
 def test_packed_is_as_close_to_fp32_as_padded(
-    dtype: torch.dtype,
-    implementation: str,
-    lengths: tuple[int, ...],
-    record_property: Callable[[str, object], None],
+    dtype: torch.dtype, implementation: str, lengths: tuple[int, ...], record_property: Callable[[str, object], None]
 ) -> None:
     batch = batch_of(lengths)
     reference = results(model_of("bert", "sdpa"), batch, torch.float32)

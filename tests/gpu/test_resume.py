@@ -39,11 +39,7 @@ def losses_of(topology: Topology, config: TrainConfig, directory: Path, steps: r
 
 @needs_two
 @pytest.mark.parametrize(
-    ("precision", "tolerance", "before", "after"),
-    [
-        ("fp32", 1e-4, "ddp", "fsdp"),
-        ("bf16", 3e-2, "fsdp", "ddp"),
-    ],
+    ("precision", "tolerance", "before", "after"), [("fp32", 1e-4, "ddp", "fsdp"), ("bf16", 3e-2, "fsdp", "ddp")]
 )
 def test_checkpoint_resumes_with_another_strategy_and_on_one_gpu(
     precision: str,

@@ -4,11 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticqa.checkpoint.checkpointer import PROGRESS, Checkpointer
-from elasticqa.checkpoint.manifest import (
-    Manifest,
-    directory_name,
-    write_manifest,
-)
+from elasticqa.checkpoint.manifest import Manifest, directory_name, write_manifest
 from elasticqa.checkpoint.retention import put_in_place
 from elasticqa.config.train_config import Parallel
 from elasticqa.distributed.topology import Topology

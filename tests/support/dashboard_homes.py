@@ -28,10 +28,7 @@ def client_on(home: Path, *runs: RunSpec) -> TestClient:
         write_run(home / "runs", spec)
     ingest_home(home)
     settings = Settings(
-        home=home,
-        database_url=f"sqlite:///{home / 'record.db'}",
-        is_auth_on=False,
-        ingest_interval_s=3600,
+        home=home, database_url=f"sqlite:///{home / 'record.db'}", is_auth_on=False, ingest_interval_s=3600
     )
     return TestClient(create_app(settings, clock=lambda: NOW), base_url="http://localhost")
 

@@ -74,12 +74,7 @@ class Lab:
         """Give the number of a job and the process of ``torchx run --wait`` that submitted it."""
         command = [str(Path(sys.executable).with_name("torchx")), "run", "--wait", "-s", "slurm", *arguments]
         with subprocess.Popen(
-            command,
-            cwd=self.cwd,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            command, cwd=self.cwd, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as process:
             assert process.stdout is not None
             try:

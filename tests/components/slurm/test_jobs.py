@@ -62,9 +62,7 @@ def test_accounting_has_jobs_that_the_controller_forgot(
 @pytest.mark.parametrize(
     ("status", "expected"), [(0, AppState.SUCCEEDED), (3, AppState.FAILED), (None, AppState.CANCELLED)]
 )
-def test_files_have_jobs_that_slurm_forgot(
-    status: int | None, expected: AppState, slurm: Path, tmp_path: Path
-) -> None:
+def test_files_have_jobs_that_slurm_forgot(status: int | None, expected: AppState, slurm: Path, tmp_path: Path) -> None:
     submitted(tmp_path, "7", status)
     job = found(tmp_path)
     assert (job.app_state, job.num_nodes, job.name) == (expected, 2, "ddp")

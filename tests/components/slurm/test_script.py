@@ -41,7 +41,9 @@ def run(job: JobRequest, tmp_path: Path, **variables: str) -> subprocess.Complet
     skip_options = 'while [ "$1" != bash ]; do shift; done'
     print_message = 'case "$*" in *--wait=0*) [ -n "$MESSAGE" ] && echo "$MESSAGE" >&2;; esac'
     if not (tmp_path / "srun").exists():
-        fake_command(tmp_path, "srun", f'echo "$@" >> "$CALLS"; {print_message}; {skip_options}; SLURM_PROCID=$RANK "$@"')
+        fake_command(
+            tmp_path, "srun", f'echo "$@" >> "$CALLS"; {print_message}; {skip_options}; SLURM_PROCID=$RANK "$@"'
+        )
     environ = {
         "PATH": f"{tmp_path}:/usr/bin:/bin",
         "CALLS": str(tmp_path / "calls"),

@@ -193,11 +193,7 @@ def _bomb_in_a_long_name(path: Path) -> None:
 
 
 def _bomb_in_a_member(path: Path) -> None:
-    _bundle(
-        path,
-        _member("bundle.json", _manifest({JOURNAL: FIRST})),
-        _member(f"run-a/{JOURNAL}", bytes(2**26)),
-    )
+    _bundle(path, _member("bundle.json", _manifest({JOURNAL: FIRST})), _member(f"run-a/{JOURNAL}", bytes(2**26)))
 
 
 def _bomb_of_nested_names(path: Path) -> None:

@@ -37,14 +37,7 @@ def test_folder_gives_steps_evaluations_and_end_as_the_files_say(tmp_path: Path)
     first, last = lines_of(run, "evaluation")
     assert known(first) == {"step": 7, "split": "eval", "em": 50.0, "f1": 60.5, "loss": 1.75, "eval_time_s": 0.5}
     # At the last step, because the results have no step.
-    assert known(last) == {
-        "step": 14,
-        "split": "eval",
-        "em": 55.0,
-        "f1": 65.0,
-        "eval_time_s": 0.25,
-        "num_features": 50,
-    }
+    assert known(last) == {"step": 14, "split": "eval", "em": 55.0, "f1": 65.0, "eval_time_s": 0.25, "num_features": 50}
     assert run.end["status"] == "finished"
     assert (run.end["step"], run.end["wall_clock_s"], run.end["train_time_s"]) == (14, 20.0, 20.0)
     assert run.end["samples_per_s"] == 5.0

@@ -87,10 +87,7 @@ def test_nodes_may_be_read_in_any_order(engine: Engine, runs: Path, tmp_path: Pa
     assert "node-00001.jsonl:4 of kind step is on node 1" in problem
     with Session(engine) as session:
         samples = session.scalars(select(SystemSample).order_by(SystemSample.node_rank)).all()
-        assert [(sample.node_rank, sample.line, sample.gpus) for sample in samples] == [
-            (0, 2, []),
-            (1, 2, []),
-        ]
+        assert [(sample.node_rank, sample.line, sample.gpus) for sample in samples] == [(0, 2, []), (1, 2, [])]
         assert session.scalars(select(Profile)).one().node_rank == 1
     assert every_row(engine) == rebuilt(runs, tmp_path)
 
@@ -106,17 +103,7 @@ def test_hosts_line_replaces_hosts_of_node_journals(engine: Engine, runs: Path) 
 def test_repeated_steps_and_steps_after_the_end_are_skipped(engine: Engine, runs: Path) -> None:
     path = journal_path(runs, "a")
     path.write_bytes(
-        numbered(
-            [
-                attempt_line("a"),
-                step_line(1),
-                step_line(3),
-                step_line(3),
-                step_line(2),
-                end_line(3),
-                step_line(4),
-            ]
-        )
+        numbered([attempt_line("a"), step_line(1), step_line(3), step_line(3), step_line(2), end_line(3), step_line(4)])
     )
     problems = of_runs(ingest(engine, runs))
     assert len(problems) == 2
@@ -129,13 +116,7 @@ def test_repeated_steps_and_steps_after_the_end_are_skipped(engine: Engine, runs
 
 
 def test_checkpoints_keep_their_line(engine: Engine, runs: Path) -> None:
-    line = {
-        "kind": "checkpoint",
-        "step": 1,
-        "path": "checkpoints/step-00000001",
-        "bytes": 2**40,
-        "reason": "final",
-    }
+    line = {"kind": "checkpoint", "step": 1, "path": "checkpoints/step-00000001", "bytes": 2**40, "reason": "final"}
     journal_path(runs, "a").write_bytes(numbered([attempt_line("a"), step_line(1), line]))
     ingest(engine, runs)
     with Session(engine) as session:

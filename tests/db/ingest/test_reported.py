@@ -33,12 +33,7 @@ def test_ingest_without_a_runs_directory_adds_the_reported_runs(engine: Engine, 
         run.global_batch_size == 4 * (run.world_size or 0) for run in runs.values() if run.recipe == "distributed-10k"
     )
     squad, baseline = runs["reported-squad"], runs["reported-baseline-10k"]
-    assert (squad.em, squad.f1, squad.samples_per_s, squad.train_time_s) == (
-        81.2772,
-        88.3783,
-        275.2,
-        643.3434,
-    )
+    assert (squad.em, squad.f1, squad.samples_per_s, squad.train_time_s) == (81.2772, 88.3783, 275.2, 643.3434)
     assert (baseline.train_time_s, baseline.samples_per_s) == (779.3411, 51.325)
     assert baseline.note == "dummy labels, no QA loss"
     assert baseline.final_loss is None

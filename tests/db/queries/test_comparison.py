@@ -38,13 +38,7 @@ def test_unequal_work_gives_a_throughput_ratio() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"num_epochs": None},
-        {"dataset": "other"},
-        {"num_train_features": 999},
-        {"num_train_features": None},
-    ],
+    "changed", [{"num_epochs": None}, {"dataset": "other"}, {"num_train_features": 999}, {"num_train_features": None}]
 )
 def test_work_is_equal_only_if_known_to_be(changed: dict[str, Any]) -> None:
     assert is_equal_work(ONE, TWO)

@@ -6,12 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticqa.checkpoint.manifest import (
-    checkpoint_directories,
-    has_all_bytes,
-    read_manifest,
-    step_of,
-)
+from elasticqa.checkpoint.manifest import checkpoint_directories, has_all_bytes, read_manifest, step_of
 from elasticqa.checkpoint.retention import SET_ASIDE, note_best, noted_best, prune, set_aside
 from elasticqa.errors import CheckpointError
 from tests.support.checkpoints import commit, tear

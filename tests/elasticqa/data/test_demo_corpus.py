@@ -131,11 +131,7 @@ def test_check_fails_when_a_source_changed_after_the_build(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "title: Old_Mill",
-            "title: New_Mill",
-            'Old_Mill.txt: title "New_Mill" belongs in a file of that name',
-        ),
+        ("title: Old_Mill", "title: New_Mill", 'Old_Mill.txt: title "New_Mill" belongs in a file of that name'),
         ("title: Old_Mill\n", "", 'Old_Mill.txt: must start with "title: <Title>"'),
         ("split: train", "split: test", 'Old_Mill.txt: split "test" is not one of train, dev'),
         ("from the harbour.", "from the harbour. " + "It stood. " * 20, "tokens; it must have 60 to 110"),

@@ -164,10 +164,7 @@ def test_kill_loses_no_flushed_line_and_tears_only_the_last(tmp_path: Path) -> N
     for kill in range(20):
         folder = tmp_path / str(kill)
         process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(folder)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=REPOSITORY,
+            [sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
         )
         assert process.stdout is not None
         acknowledged = 0

@@ -65,10 +65,7 @@ def write_end(runs_dir: Path, run_id: str, status: str | None) -> None:
 
 
 def job_loop(
-    tmp_path: Path,
-    matrix: StudyMatrix = SMALL,
-    ends: dict[str, str | None] | None = None,
-    study: Study | None = None,
+    tmp_path: Path, matrix: StudyMatrix = SMALL, ends: dict[str, str | None] | None = None, study: Study | None = None
 ) -> tuple[JobLoop, FakeJobs]:
     """Return a loop, for a new study if none is given, and its jobs."""
     runs_dir = tmp_path / "runs"

@@ -14,8 +14,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
-    ("indices", "num_tokens"),
-    [((0, 1, 2), 64), ((5,), 64), ((7,), 256), ((), 128), ((0, 1, 2, 3, 4, 5, 6, 7), 154)],
+    ("indices", "num_tokens"), [((0, 1, 2), 64), ((5,), 64), ((7,), 256), ((), 128), ((0, 1, 2, 3, 4, 5, 6, 7), 154)]
 )
 def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tuple[int, ...], num_tokens: int) -> None:
     size = StaticShape.of(num_tokens, 8, 64)

@@ -11,8 +11,7 @@ from tests.support.processes import run
 
 PROGRAM = "from elasticqa.cli.doctor.limits import check; [print(f.status, f.found) for f in check({})]"
 WIDE = dict.fromkeys(
-    ("RLIMIT_NOFILE", "RLIMIT_NPROC", "RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_MEMLOCK"),
-    resource.RLIM_INFINITY,
+    ("RLIMIT_NOFILE", "RLIMIT_NPROC", "RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_MEMLOCK"), resource.RLIM_INFINITY
 )
 
 

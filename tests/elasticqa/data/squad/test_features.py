@@ -171,8 +171,7 @@ def test_tokenizer_that_puts_the_context_first_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("split", "num_features", "mean", "median"),
-    [("train", 88_524, 170.75, 159), ("dev", 10_784, None, None)],
+    ("split", "num_features", "mean", "median"), [("train", 88_524, 170.75, 159), ("dev", 10_784, None, None)]
 )
 def test_number_and_lengths_of_the_features_of_squad(
     shared_data: Path, split: str, num_features: int, mean: float | None, median: float | None

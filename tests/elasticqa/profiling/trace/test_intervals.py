@@ -2,16 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticqa.profiling.trace.intervals import (
-    Times,
-    contains,
-    gaps,
-    intersect,
-    length,
-    subtract,
-    union,
-    union_of,
-)
+from elasticqa.profiling.trace.intervals import Times, contains, gaps, intersect, length, subtract, union, union_of
 
 _SPAN = 40
 _pairs = st.lists(st.tuples(st.integers(0, _SPAN), st.integers(0, _SPAN)).map(sorted), max_size=12)

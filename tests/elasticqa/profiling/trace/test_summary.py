@@ -162,11 +162,7 @@ def test_self_time_of_operators_excludes_annotations_and_runtime_calls(tmp_path:
 def test_operators_inside_an_optimizer_step_count_as_optimizer(tmp_path: Path) -> None:
     summary = _summary(
         tmp_path,
-        [
-            operator("aten::mul_", 0, 5),
-            annotation("Optimizer.step#AdamW.step", 10, 20),
-            operator("aten::mul_", 12, 6),
-        ],
+        [operator("aten::mul_", 0, 5), annotation("Optimizer.step#AdamW.step", 10, 20), operator("aten::mul_", 12, 6)],
     )
     assert {row.category: (row.count, row.time_us) for row in summary.operator_categories} == {
         "elementwise": (1, 5),
@@ -179,13 +175,7 @@ def test_steps_are_in_order_of_time(tmp_path: Path) -> None:
     events = [annotation("ProfilerStep#8", 20, 30), annotation("ProfilerStep#7", 0, 20), operator("aten::mm", 0, 1)]
     steps = _summary(tmp_path, events).steps
     assert steps is not None
-    assert asdict(steps) == {
-        "num_steps": 2,
-        "mean_us": 25,
-        "min_us": 20,
-        "max_us": 30,
-        "times_us": (20, 30),
-    }
+    assert asdict(steps) == {"num_steps": 2, "mean_us": 25, "min_us": 20, "max_us": 30, "times_us": (20, 30)}
 
 
 def test_rank_and_backend_are_read_from_the_trace(tmp_path: Path) -> None:
