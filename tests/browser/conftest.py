@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
-from tests.support.browser_visits import Server, Visit
+from tests.support.browser_visits import Server, Visit, wait_for_answer
 from tests.support.dashboard_lab import write_lab
 from tests.support.paths import REPOSITORY
 from tests.support.servers import free_port
@@ -105,7 +105,5 @@ def visit(context: BrowserContext) -> Visit:
 def guest(visit: Visit, server: Server) -> Visit:
     """Return a tab that has logged in with the link, once all runs are ingested."""
     visit.open(f"{server.address}/?token={server.token}")
-    visit.page.wait_for_function(
-        "() => fetch('/healthz').then((answer) => answer.json()).then((health) => health.num_runs >= 40)"
-    )
+    wait_for_answer(visit, "/healthz", "(text) => JSON.parse(text).num_runs >= 40")
     return visit

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.support.browser_visits import Server, Visit, check, draw_all_charts, screenshot
+from tests.support.browser_visits import Server, Visit, check, draw_all_charts, screenshot, wait_for_answer
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import KILLED, pages_of
 
@@ -113,9 +113,7 @@ def test_pages_fit_the_window(guest: Visit, server: Server, width: int) -> None:
 def test_running_run_is_refreshed_in_place(guest: Visit, server: Server) -> None:
     # Its last line is in the future, so that the run does not count as lost on a slow machine.
     write_run(server.runs_dir, RunSpec(ulid(200), (AttemptSpec(1, 3, time.time() + 600, None),), name="still running"))
-    guest.page.wait_for_function(
-        "() => fetch('/runs?text=still').then((a) => a.text()).then((t) => t.includes('data-live'))"
-    )
+    wait_for_answer(guest, "/runs?text=still", "(text) => text.includes('data-live')")
     guest.open(f"{server.address}/runs")
     guest.page.evaluate("document.querySelector('#live-table h1').textContent = 'old'")
     guest.page.locator("#live-table h1", has_text="Runs").wait_for(timeout=60_000)

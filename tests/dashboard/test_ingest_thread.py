@@ -2,7 +2,6 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,16 +14,7 @@ from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import NOW
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Wait until the condition holds; fail after 30 s."""
-    clock = threading.Event()
-    for _ in range(600):
-        if is_true():
-            return
-        clock.wait(0.05)
-    pytest.fail("the condition did not hold within 30 s")
+from tests.support.processes import until
 
 
 def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
@@ -37,7 +27,7 @@ def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
 
     with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         write_run(tmp_path / "runs", RunSpec(ulid(7), (AttemptSpec(1, 2, NOW),)))
-        wait_until(is_in_the_record)
+        until(is_in_the_record, "the ingest")
     assert "ingest" not in {thread.name for thread in threading.enumerate()}
     engine.dispose()
 
@@ -46,7 +36,7 @@ def test_ingest_continues_after_a_failure(tmp_path: Path, caplog: pytest.LogCapt
     engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
     engine.connect().close()
     with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
-        wait_until(lambda: caplog.text.count("ingest failed") > 1)
+        until(lambda: caplog.text.count("ingest failed") > 1, "the ingest")
     engine.dispose()
 
 
@@ -64,13 +54,13 @@ def test_deleted_or_replaced_database_file_is_reopened(tmp_path: Path, is_moved:
             return bool(connection.execute(text(f"SELECT 1 FROM runs WHERE run_id = '{ulid(number)}'")).all())
 
     with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
-        wait_until(lambda: has_run(7))
+        until(lambda: has_run(7), "the ingest")
         for name in ("record.db-wal", "record.db-shm", "record.db"):
             (tmp_path / name).unlink(missing_ok=True)
         if is_moved:
             (tmp_path / "other.db").rename(path)
         write_run(tmp_path / "runs", RunSpec(ulid(8), (AttemptSpec(1, 2, NOW),)))
-        wait_until(lambda: path.exists() and runs_in(path) >= {ulid(7), ulid(8)})
+        until(lambda: path.exists() and runs_in(path) >= {ulid(7), ulid(8)}, "the ingest")
         assert has_run(8), "pages read the new file too"
     engine.dispose()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from playwright.sync_api import ConsoleMessage, Locator, Page
 
 from tests.support.paths import REPOSITORY
+from tests.support.processes import until
 
 IMAGES = REPOSITORY / "docs" / "images"
 
@@ -42,6 +43,15 @@ class Visit:
         """Click on a link or button and wait until the next page is loaded."""
         with self.page.expect_navigation():
             link.click()
+
+
+def wait_for_answer(visit: Visit, address: str, is_wanted: str) -> None:
+    """Fetch an address in the page until a JavaScript predicate of the response's text holds.
+
+    `Page.wait_for_function` takes the promise of an async predicate for true.
+    """
+    script = f"(address) => fetch(address).then((answer) => answer.text()).then({is_wanted})"
+    until(lambda: visit.page.evaluate(script, address), address)
 
 
 def draw_all_charts(visit: Visit) -> None:
