@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from benchmarks.support.machine import machine_facts
+from db.storage.run_files import journal_path
 from elasticqa.run.journal import Journal, claim_attempt
 from elasticqa.run.line_writer import WRITE_INTERVAL_S
 
@@ -83,7 +84,7 @@ def kill_once(run: Path, seed: int, count: Count) -> None:
     while content := os.read(reading, 4):
         last = int.from_bytes(content, "little")
     os.close(reading)
-    _count_lines(run / "journal" / f"attempt-{attempt:04d}-node-00000.jsonl", last, count)
+    _count_lines(journal_path(run, attempt), last, count)
 
 
 def _count_lines(path: Path, acknowledged: int, count: Count) -> None:

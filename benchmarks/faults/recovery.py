@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.support.machine import machine_facts
 from benchmarks.support.small_run import write_data, write_model
+from db.storage.run_files import main_journals
 from tests.chaos.job import ChaosJob, kill
 from tests.chaos.processes import ExecutedStarter
 from tests.support.processes import until
@@ -41,7 +42,7 @@ class WorkerKiller:
 
     def newest(self) -> tuple[int, int]:
         """Return the newest attempt with a step in its journal, and its last step."""
-        for path in sorted(self._job.directory.glob("journal/attempt-*-node-00000.jsonl"), reverse=True):
+        for path in reversed(main_journals(self._job.directory)):
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
                 steps = _STEP_LINE.findall(file.read())
@@ -84,7 +85,7 @@ def useful_s(job: ChaosJob, began_at: float) -> float:
     A step's time is from the line before to its own line, with saves; an attempt's first step counts its own time.
     """
     seconds: dict[int, float] = {}
-    for path in sorted(job.directory.glob("journal/attempt-*-node-00000.jsonl")):
+    for path in main_journals(job.directory):
         before = None
         for line in journal(job.directory, int(path.name.split("-")[1]))["step"]:
             took = line["step_time_s"] if before is None else line["t"] - before

@@ -19,6 +19,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.support.setup import facts, model_directory, model_name, parser, write
+from db.storage.run_files import journal_path
 
 RUNS = "runs.tar"
 """Ending of the archive next to the results, for `elasticqa import`: bundles, and a Trainer folder per seed."""
@@ -144,7 +145,7 @@ def measurement(training: Training, model: str) -> dict[str, Any]:
 
 def _elasticqa_result(home: Path) -> dict[str, Any]:
     (directory,) = (home / "runs").iterdir()
-    text = (directory / "journal" / "attempt-0001-node-00000.jsonl").read_text(encoding="utf-8")
+    text = journal_path(directory, attempt=1).read_text(encoding="utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
     evaluation = [line for line in lines if line["kind"] == "evaluation"][-1]
     losses = [line["loss"] for line in lines if line["kind"] == "step"]

@@ -16,6 +16,7 @@ from statistics import mean, median
 from typing import Any
 
 from benchmarks.support.setup import facts, model_directory, model_name, parser, write
+from db.storage.run_files import journal_path
 
 
 def main() -> None:
@@ -77,7 +78,7 @@ def account(directory: Path, seconds: float) -> dict[str, Any]:
         seconds: time of the process.
     """
     lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for text in (directory / "journal" / "attempt-0001-node-00000.jsonl").read_text(encoding="utf-8").splitlines():
+    for text in journal_path(directory, attempt=1).read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
         lines[line["kind"]].append(line)
     (setup,), (end,) = lines["setup"], lines["end"]
