@@ -1,12 +1,12 @@
 """A temporary PostgreSQL server on a Unix socket."""
 
+import contextlib
 import os
 import pwd
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from db.engine import create_engine_for
+from tests.support.processes import until
 
 _NUMBERS = count(1)
 
@@ -62,17 +63,16 @@ def server() -> Iterator[str]:
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     engine = create_engine(url)
-    pause = threading.Event()
-    for _ in range(600):
-        try:
+
+    def is_ready() -> bool:
+        assert process.poll() is None, "the server ended before it was ready"
+        with contextlib.suppress(OperationalError):
             engine.connect().close()
-        except OperationalError:
-            assert process.poll() is None, "the server ended before it was ready"
-            pause.wait(0.1)
-        else:
-            engine.dispose()
-            return
-    pytest.fail("the server was not ready within a minute")
+            return True
+        return False
+
+    until(is_ready, "a server that is ready", 60)
+    engine.dispose()
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for, migrate
+from db.engine import create_engine_for
 from db.ingest.update import ingest
 from db.models import Event
 from tests.support.journals import START, attempt_line, end_line, journal_path, numbered, step_line
@@ -81,14 +82,15 @@ def test_escaped_backslash_before_u0000_is_plain_text(engine: Engine, runs: Path
         max_size=8,
     )
 )
-def test_any_object_on_a_line_is_read_or_reported(tmp_path_factory: pytest.TempPathFactory, junk: list[Any]) -> None:
+def test_any_object_on_a_line_is_read_or_reported(
+    migrated_database: Path, tmp_path_factory: pytest.TempPathFactory, junk: list[Any]
+) -> None:
     folder = tmp_path_factory.mktemp("junk")
     text = "".join(json.dumps({"n": number, "t": START, **line}) + "\n" for number, line in enumerate(junk, 2))
     journal_path(folder, "a").write_bytes(
         numbered([attempt_line("a")]) + text.encode() + numbered([step_line(7)], first=len(junk) + 2)
     )
-    engine = create_engine_for(f"sqlite:///{folder / 'record.db'}")
-    migrate(engine)
+    engine = create_engine_for(f"sqlite:///{shutil.copy(migrated_database, folder)}")
     ingest(engine, folder)
     assert the_run(engine, "a").num_attempts == 1
     engine.dispose()
