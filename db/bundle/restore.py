@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import re
 import shutil
 import tarfile
 import zlib
@@ -12,13 +11,13 @@ from typing import IO
 
 from db.bundle.manifest import MAX_MANIFEST_BYTES, NAME, BundleError, Entry, Manifest, parse_manifest
 from db.storage.durable import AddedRun, commit_run_dir, fsync_path, staged_run_dir
+from db.storage.run_files import JOURNAL_PATH
 
 MAX_RATIO = 200
 """Limit of unpacked over packed bytes; journals reach about 20."""
 _FREE_RATIO_BYTES = 64 * 2**20
 """Bundles of at most this size, unpacked, may have any ratio."""
 _CHUNK_BYTES = 2**20
-_JOURNAL = re.compile(r"journal/attempt-\d{1,6}-node-\d{1,6}\.jsonl")
 
 
 def import_bundle(path: Path, runs_dir: Path) -> AddedRun:
@@ -119,7 +118,7 @@ def _write(path: Path, source: IO[bytes], entry: Entry, target: Path) -> None:
 
 def _check_journal(path: Path, manifest: Manifest, folder: Path) -> None:
     """Refuse a bundle that ingest could not read: without a journal, or with one of another run."""
-    journals = [entry.name for entry in manifest.entries if _JOURNAL.fullmatch(entry.name)]
+    journals = [entry.name for entry in manifest.entries if JOURNAL_PATH.fullmatch(entry.name)]
     if not journals:
         raise BundleError(path, "has no journal/attempt-*-node-*.jsonl, so it contains no run")
     for name in journals:

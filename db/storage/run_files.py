@@ -10,7 +10,8 @@ from db.storage.home import RUN_ID_PATTERN
 
 REPORTED_DIR = Path(__file__).parents[1] / "reported"
 """Runs installed with the package: published results of others."""
-_JOURNAL = re.compile(r"attempt-(\d{1,6})-node-(\d{1,6})\.jsonl")
+JOURNAL_PATH = re.compile(r"journal/attempt-(\d{1,6})-node-(\d{1,6})\.jsonl")
+"""Path in a run directory, with attempt and node rank."""
 
 
 def journal_path(directory: Path, attempt: int, node_rank: int = 0) -> Path:
@@ -51,7 +52,7 @@ def _files_of(root: Path, run: os.DirEntry[str]) -> Iterator[RunFile]:
             yield RunFile(root, f"{run.name}/{entry.name}", run.name, 0, 0, size)
         elif entry.name == "journal":
             for journal in _entries(entry.path):
-                match = _JOURNAL.fullmatch(journal.name)
+                match = JOURNAL_PATH.fullmatch(f"journal/{journal.name}")
                 if match and int(match[1]) and (size := _size_of(journal)) is not None:
                     path = f"{run.name}/journal/{journal.name}"
                     yield RunFile(root, path, run.name, int(match[1]), int(match[2]), size)
