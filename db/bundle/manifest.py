@@ -15,7 +15,7 @@ VERSION = 1
 MAX_FILES = 100_000
 MAX_MANIFEST_BYTES = 32 * 2**20
 MAX_BYTES = 64 * 2**30
-"""Of the unpacked files."""
+"""Limit of the unpacked files together."""
 _MAX_NAME_CHARACTERS = 400
 METADATA = ".metadata"
 """The only hidden file of a run: torch writes it in each checkpoint."""

@@ -8,9 +8,9 @@ from db.importers.errors import ImportFormatError
 from db.storage.json_stream import JsonStream, JsonStreamError, open_json
 
 MAX_BYTES = 256 * 2**20
-"""Of a file, after decompression."""
+"""Limit of a file, after decompression."""
 MAX_VALUE_CHARS = 2**20
-"""Of one value: an entry of a streamed array, or any other member."""
+"""Limit of one value: an entry of a streamed array, or any other member."""
 
 
 def members(path: Path, streamed: Collection[str] = ()) -> Iterator[tuple[str, int | None, Any]]:

@@ -17,7 +17,7 @@ _PEEKED_CHARACTERS = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFacts:
-    """Facts of the traced process; None where the trace has none."""
+    """Facts of the traced process; None if the trace has none."""
 
     rank: int | None = None
     world_size: int | None = None

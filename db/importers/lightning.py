@@ -55,7 +55,7 @@ def read_lightning(path: Path) -> ImportedRun:
 
 
 class _Metrics:
-    """Reads one file into points."""
+    """Collects the metrics of one file."""
 
     def __init__(self, path: Path, t: float, points: MetricPoints) -> None:
         self._path = path

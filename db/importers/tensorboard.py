@@ -20,7 +20,7 @@ from db.journal_schema import is_time
 
 FORMAT = "TensorBoard"
 MAX_BYTES = 512 * 2**20
-"""Of all event files of a run."""
+"""Limit of all event files of a run."""
 _DOUBLE = 2
 """The type of a tensor of float64."""
 

@@ -109,7 +109,7 @@ def _add_phases(attempt: Attempt, phases: Mapping[str, float] | None) -> None:
 def add_steps(attempt: Attempt, rows: Iterable[Mapping[str, Any]]) -> None:
     """Add new step rows to the attempt's sums, in the order of the journal.
 
-    The sums grow row by row, so they are equal bit for bit, in whatever pieces ingest reads the journal.
+    The sums grow row by row, so they are equal bit for bit however ingest splits the journal.
     """
     features, tokens, seconds = attempt.steady_features, attempt.steady_tokens, attempt.steady_time_s
     train_time_s = attempt.train_time_s

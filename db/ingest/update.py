@@ -87,24 +87,24 @@ class _Reader:
     ) -> Iterator[tuple[RunFile, FilePosition]]:
         for files in run_files(root):
             seen.update(file.path for file in files)
-            places = {file.path: known.get(file.path, FilePosition()) for file in files}
-            shrunk = [file for file in files if file.size < places[file.path].num_bytes]
+            positions = {file.path: known.get(file.path, FilePosition()) for file in files}
+            shrunk = [file for file in files if file.size < positions[file.path].num_bytes]
             for file in shrunk[:1]:
                 # The file was replaced, so its rows are outdated.
                 self.problems.append(Problem(file.path, None, "is shorter than before: the run is read again"))
                 _forget_shrunk(self._engine, file)
-                places = dict.fromkeys(places, FilePosition())
+                positions = dict.fromkeys(positions, FilePosition())
             for file in files:
-                if file.size > places[file.path].num_bytes:
-                    yield file, places[file.path]
+                if file.size > positions[file.path].num_bytes:
+                    yield file, positions[file.path]
 
 
 def _forget_shrunk(engine: Engine, file: RunFile) -> None:
     with Session(write_locked(engine)) as session, session.begin():
         lock(session.connection(), "ingest")
-        place = session.get(JournalFile, file.path)
+        position = session.get(JournalFile, file.path)
         # Another process may have done this already, and read the file again.
-        if place is not None and place.num_bytes > file.size:
+        if position is not None and position.num_bytes > file.size:
             delete_run_rows(session, file.run_id)
 
 

@@ -58,7 +58,7 @@ class Attempt(Base):
     tokens_per_s: Mapped[float | None]
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     em: Mapped[float | None]
-    """Of the newest evaluation that has one, as is `f1`."""
+    """From the newest evaluation that has one, as is `f1`."""
     f1: Mapped[float | None]
     peak_reserved_bytes: Mapped[int | None] = mapped_column(BigInteger)
     num_timed_steps: Mapped[int | None]

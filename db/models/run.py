@@ -41,7 +41,7 @@ class Run(Base):
     """Equal for repeats: covers config without seed, name and resume; provenance; every world size and device of the
     attempts."""
     status: Mapped[str] = mapped_column(String(16))
-    """Of the newest attempt: running, finished, failed or preempted; see `db.queries.status` for `lost`."""
+    """Status of the newest attempt: running, finished, failed or preempted; see `db.queries.status` for `lost`."""
     created_at: Mapped[float]
     """Time of submission, from the run id, or the start of the first attempt."""
     started_at: Mapped[float | None]
@@ -65,7 +65,7 @@ class Run(Base):
     eval_time_s: Mapped[float | None]
     final_loss: Mapped[float | None]
     em: Mapped[float | None]
-    """Of the newest evaluation that has one, as is `f1`."""
+    """From the newest evaluation that has one, as is `f1`."""
     f1: Mapped[float | None]
     samples_per_s: Mapped[float | None]
     """Features over all ranks per second of step time, without warm-up, of the newest attempt with such steps."""

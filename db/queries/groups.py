@@ -61,7 +61,7 @@ class Group:
     """Identifies the group in URLs."""
     setting: Setting
     config: dict[str, Any] = field(repr=False)
-    """Of the newest repeat."""
+    """Config of the newest repeat."""
     software: tuple[dict[str, Any], ...] = field(repr=False)
     """Distinct sets of versions; more than one means mixed software."""
     repeats: tuple[Repeat, ...]

@@ -39,7 +39,7 @@ class PredictionPage:
     rows: tuple[PredictionRow, ...]
     num_matching: int
     num_right: int
-    """Of all questions in the file."""
+    """Exact matches among all questions of the file."""
     num_all: int
     num_damaged: int
     """Invalid lines; they are not counted elsewhere."""

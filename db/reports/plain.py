@@ -1,4 +1,4 @@
-"""Tables and facts for a terminal."""
+"""Tables and aligned values for a terminal."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Streaming JSON reader: values of a file one at a time, in the memory of the largest value, which is limited.
+"""Streaming JSON reader: values of a file one at a time, with memory for the largest value, which is limited.
 
 Not ijson: its C backend is twice as fast, but it refuses NaN (in states of the Hugging Face Trainer) and control
 characters in names (in Kineto traces), and sets no limit on the size of a value.
@@ -44,7 +44,7 @@ class Value(NamedTuple):
 
 @contextmanager
 def open_json(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file; a gzip file is decompressed, whatever its name."""
+    """Open a file; a gzip file is decompressed, under any name."""
     with path.open("rb") as file:
         is_gzip = file.peek(2)[:2] == b"\x1f\x8b"
         yield gzip.GzipFile(fileobj=file) if is_gzip else file  # type: ignore[misc] # GzipFile reads like IO[bytes]
