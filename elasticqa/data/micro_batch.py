@@ -76,9 +76,7 @@ def pack(features: Features, indices: Indices) -> MicroBatch:
     flat = np.repeat(begins, lengths) + position_ids
     longest = int(lengths.max())
     columns = np.arange(longest)
-    mask = columns < lengths[:, None]
     row_of_token = np.repeat(np.arange(len(chosen)), lengths)
-    weight = 1.0 if len(indices) else 0.0
     return MicroBatch(
         feature_ids=torch.from_numpy(chosen if len(indices) else np.full(1, -1, dtype=np.int64)),
         input_ids=torch.from_numpy(features.input_ids[flat].astype(np.int64)),
@@ -89,8 +87,8 @@ def pack(features: Features, indices: Indices) -> MicroBatch:
         cu_lengths=torch.from_numpy(cu_lengths.astype(np.int32)),
         start_positions=torch.from_numpy(features.start_position[chosen].astype(np.int64)),
         end_positions=torch.from_numpy(features.end_position[chosen].astype(np.int64)),
-        weights=torch.full((len(chosen),), weight),
+        weights=torch.full((len(chosen),), 1.0 if len(indices) else 0.0),
         pad_index=torch.from_numpy((cu_lengths[:-1, None] + columns) % cu_lengths[-1]),
         unpad_index=torch.from_numpy(row_of_token * longest + position_ids),
-        mask=torch.from_numpy(mask),
+        mask=torch.from_numpy(columns < lengths[:, None]),
     )

@@ -52,7 +52,7 @@ class Prefetcher(Generic[T]):
     def _submit(self, first: int) -> None:
         if self._thread is None or self._sampler is None:
             return
-        steps = range(first, min(first + DEPTH, self._sampler.num_steps))
+        steps = range(first, min(first + DEPTH, self._sampler.plan.num_steps))
         self._pending = {
             step: self._pending.get(step) or self._thread.submit(self._prefetch, self._sampler, step) for step in steps
         }

@@ -5,7 +5,7 @@ rank computes the split itself, so ranks exchange nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import KW_ONLY, astuple, dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -48,13 +48,7 @@ def shares(lengths: Sequence[int] | NDArray[np.integer], world_size: int) -> lis
 
 @dataclass(frozen=True)
 class MicroBatchShape:
-    """Sizes that determine how much memory a micro-batch needs.
-
-    Attributes:
-        micro_batch_size: number of features.
-        num_tokens: without padding.
-        num_padded_tokens: with every feature padded to the longest.
-    """
+    """Sizes that determine how much memory a micro-batch needs; padded tokens are those up to the longest feature."""
 
     micro_batch_size: int
     num_tokens: int
@@ -71,26 +65,18 @@ class MicroBatchShape:
 
 @dataclass(frozen=True)
 class StepBatch:
-    """The features that one rank feeds in one step.
-
-    Attributes:
-        step: numbered from 0.
-        epoch: numbered from 0.
-        micro_batches: feature indices. All ranks have the same number of micro-batches, since FSDP gathers parameters
-            in each; an array may be empty.
-        num_features: of the global batch.
-        num_tokens: of the global batch.
-        max_share_tokens: of the rank with the most tokens.
-        largest: covers every micro-batch of every rank, so all ranks agree on whether the step fits into memory.
-    """
+    """The features that one rank feeds in one step; features and tokens are counted over the global batch."""
 
     step: int
+    """Numbered from 0, as is the epoch."""
     epoch: int
     micro_batches: list[Indices]
+    """As many on every rank, since FSDP gathers parameters in each; an array may be empty."""
     num_features: int
     num_tokens: int
     max_share_tokens: int
     largest: MicroBatchShape
+    """Covers every micro-batch of every rank, so all ranks agree on whether the step fits into memory."""
 
     def is_same(self, other: "StepBatch") -> bool:
         """Whether the other feeds the same features in the same micro-batches."""
@@ -101,45 +87,32 @@ class StepBatch:
         )
 
 
+@dataclass
 class Sampler:
     """Computes the batch of any step for one rank; thread-safe."""
 
-    def __init__(
-        self,
-        plan: BatchPlan,
-        lengths: NDArray[np.integer],
-        *,
-        seed: int,
-        rank: int,
-        world_size: int,
-        micro_batch_size: int,
-    ) -> None:
-        self._plan = plan
-        self._lengths = lengths
-        self._seed = seed
-        self._rank = rank
-        self._world_size = world_size
-        self._micro_batch_size = micro_batch_size
-
-    @property
-    def num_steps(self) -> int:
-        """Number of steps of the run."""
-        return self._plan.num_steps
+    plan: BatchPlan
+    lengths: NDArray[np.integer]
+    _: KW_ONLY
+    seed: int
+    rank: int
+    world_size: int
+    micro_batch_size: int
 
     def global_batch(self, step: int) -> tuple[int, Indices]:
         """Return the epoch and the feature indices of a step's global batch; steps are numbered from 0."""
-        epoch, within = self._plan.position(step)
-        order = epoch_order(self._seed, epoch, self._plan.num_train_features)
-        size = self._plan.global_batch_size
+        epoch, within = self.plan.position(step)
+        order = epoch_order(self.seed, epoch, self.plan.num_train_features)
+        size = self.plan.global_batch_size
         return epoch, order[within * size : (within + 1) * size]
 
     def step_batch(self, step: int) -> StepBatch:
         """Return what this rank feeds in a step, numbered from 0."""
         epoch, batch = self.global_batch(step)
-        lengths = self._lengths[batch]
-        parts = shares(lengths, self._world_size)
-        num_micro_batches = max(-(-len(part) // self._micro_batch_size) for part in parts)
-        mine = batch[np.asarray(parts[self._rank], dtype=np.int64)]
+        lengths = self.lengths[batch]
+        parts = shares(lengths, self.world_size)
+        num_micro_batches = max(-(-len(part) // self.micro_batch_size) for part in parts)
+        mine = batch[np.asarray(parts[self.rank], dtype=np.int64)]
         return StepBatch(
             step=step,
             epoch=epoch,
@@ -155,8 +128,8 @@ class Sampler:
 
         Every rank must call this. The features of a step do not change.
         """
-        self._micro_batch_size = -(-step_batch.largest.micro_batch_size // 2)
-        return self._micro_batch_size
+        self.micro_batch_size = -(-step_batch.largest.micro_batch_size // 2)
+        return self.micro_batch_size
 
 
 def _largest(lengths: NDArray[np.integer], parts: list[list[int]], num_micro_batches: int) -> MicroBatchShape:

@@ -54,7 +54,7 @@ def load_task(config: TrainConfig, home: Path) -> Task:
         dev=dev.features if dev else None,
         dev_examples=examples,
         facts={
-            "name": paths.name,
+            "name": config.dataset,
             "digest": train.digest,
             "num_train_features": len(features),
             "num_train_examples": train.num_examples,

@@ -4,7 +4,7 @@ Each rank reduces its features to `Spans`, four numbers per feature, so that ran
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +34,8 @@ class Spans:
     @classmethod
     def concatenate(cls, parts: Sequence["Spans"]) -> "Spans":
         """Return the spans of all parts, for example of all batches or ranks."""
-        return cls(
-            np.concatenate([part.feature for part in parts]),
-            np.concatenate([part.score for part in parts]),
-            np.concatenate([part.start_char for part in parts]),
-            np.concatenate([part.end_char for part in parts]),
-        )
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +58,8 @@ def best_spans(
     """Return for each feature the span of context tokens with the highest sum of start and end logit.
 
     Considers every pair of tokens, not only the best few starts and ends. Among equal sums the earliest start wins,
-    then the shortest span. NaN counts as the lowest logit.
-
-    Args:
-        features: all features.
-        indices: (M,), the features to compute spans for.
-        start_logits: of the tokens of these features, concatenated without padding.
-        end_logits: likewise.
-        max_answer_length: in tokens.
+    then the shortest span. NaN counts as the lowest logit. ``start_logits`` and ``end_logits`` are those of the tokens
+    of the features with these indices, concatenated without padding.
 
     Raises:
         ValueError: the number of logits differs from the number of tokens.
@@ -142,10 +132,7 @@ def _ranges(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.i
 def join_spans(features: Features, spans: Spans, examples: Sequence[Example]) -> list[Prediction]:
     """Return one answer per example: the span with the highest score; among equal scores, that of the first window.
 
-    Args:
-        features: all features, built from ``examples``.
-        spans: of every feature, in any order; duplicates are allowed.
-        examples: in the order of the predictions.
+    Spans may be in any order, and a feature may have several.
 
     Raises:
         ValueError: a feature has no span.

@@ -25,38 +25,27 @@ _META = "meta.json"
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """A SQuAD v1.1 file and how to build features from it.
-
-    Attributes:
-        path: of the file.
-        for_training: skip examples with an answer that is not at its offset.
-        windowing: lengths in tokens.
-        max_examples: use only the first N of the examples that are not skipped.
-        strict: refuse a training file with an answer that is not at its offset.
-    """
+    """A SQuAD v1.1 file and how to build features from it."""
 
     path: Path
     for_training: bool
+    """Skip examples with an answer that is not at its offset; with ``strict``, refuse the file instead."""
     windowing: Windowing
     max_examples: int | None = None
+    """Use only the first N of the examples that are not skipped."""
     strict: bool = False
 
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """Features of a file and facts about it.
-
-    Attributes:
-        features: memory-mapped.
-        digest: SHA-256 of the file, in hex.
-        num_examples: that have features.
-        num_skipped_examples: in the whole file, skipped because an answer is not at its offset.
-    """
+    """Memory-mapped features of a file, and facts about it."""
 
     features: Features
     digest: str
+    """SHA-256 of the file, in hex."""
     num_examples: int
     num_skipped_examples: int
+    """In the whole file: examples with an answer that is not at its offset."""
 
 
 def load_or_build(request: FeatureRequest, tokenizer: "PreTrainedTokenizerBase", cache_dir: Path) -> CachedFeatures:

@@ -24,18 +24,13 @@ class DatasetPaths:
 
     train: Path
     eval: Path | None
-    name: str
 
 
 def resolve_dataset(name_or_path: str, eval_file: str | None, cache_dir: Path, hub: Hub | None = None) -> DatasetPaths:
-    """Return the files of a data set.
+    """Return the files of a data set; those of a hub data set are written to ``cache_dir`` once, then reused.
 
-    Args:
-        name_or_path: `demo`, a directory with one train*.json and at most one dev*.json (.gz allowed), a
-            file, or the name of a data set in SQuAD format on the hub.
-        eval_file: file to evaluate on instead.
-        cache_dir: directory for files of hub data sets; written once, then reused.
-        hub: defaults to the Hugging Face hub.
+    It is `demo`, a directory with one train*.json and at most one dev*.json (.gz allowed), a file, or the name of a
+    data set in SQuAD format on the hub. ``eval_file`` replaces the file to evaluate on.
 
     Raises:
         ConfigError: the data set cannot be found, within five seconds, or cannot be used.
@@ -56,7 +51,7 @@ def resolve_dataset(name_or_path: str, eval_file: str | None, cache_dir: Path, h
         dev = Path(eval_file).expanduser()
         if not dev.is_file():
             raise ConfigError(f"eval_file={shown(eval_file)} is not a file: give a SQuAD v1.1 file as --eval-file")
-    return DatasetPaths(train, dev, name_or_path)
+    return DatasetPaths(train, dev)
 
 
 def _not_found(dataset: str, reason: str) -> ConfigError:

@@ -64,22 +64,8 @@ class Features:
         return np.diff(self.offsets)
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """W windows: example index and token range [begin, end) in the tokens of all contexts, each (W,)."""
-
-    example: Int64
-    begin: Int64
-    end: Int64
-
-
 def build_features(examples: Sequence[Example], tokenizer: "PreTrainedTokenizerBase", windowing: Windowing) -> Features:
-    """Return the features of all examples, in the order of examples and windows.
-
-    Args:
-        examples: questions with their contexts.
-        tokenizer: a fast tokenizer; it is not modified.
-        windowing: lengths in tokens.
+    """Return the features of all examples, in the order of examples and windows; the tokenizer must be a fast one.
 
     Raises:
         ConfigError: the tokenizer does not put the question first, or a question leaves too few tokens for the context.
@@ -87,10 +73,8 @@ def build_features(examples: Sequence[Example], tokenizer: "PreTrainedTokenizerB
     backend = copy_of_backend(tokenizer)
     template = PairTemplate.of(backend, has_types="token_type_ids" in tokenizer.model_input_names)
     context_number: dict[str, int] = {}
-    context_of = np.array(
-        [context_number.setdefault(example.context, len(context_number)) for example in examples],
-        dtype=np.int64,
-    )
+    numbers = [context_number.setdefault(example.context, len(context_number)) for example in examples]
+    context_of = np.array(numbers, dtype=np.int64)
     contexts = tokenize(backend, list(context_number))
     questions = tokenize(backend, [example.question.lstrip() for example in examples], with_offsets=False)
 
@@ -99,7 +83,7 @@ def build_features(examples: Sequence[Example], tokenizer: "PreTrainedTokenizerB
     _check_room(examples, windowing, room, sizes)
     windows = _cut(contexts.offsets[context_of], sizes, room, windowing.doc_stride)
     first, last = _answer_tokens(examples, contexts, context_of)
-    return _assemble(template, questions, contexts, windows, (first[windows.example], last[windows.example]))
+    return _assemble(template, questions, contexts, windows, (first, last))
 
 
 def _check_room(examples: Sequence[Example], windowing: Windowing, room: Int64, sizes: Int64) -> None:
@@ -115,15 +99,15 @@ def _check_room(examples: Sequence[Example], windowing: Windowing, room: Int64, 
     )
 
 
-def _cut(begin: Int64, sizes: Int64, room: Int64, doc_stride: int) -> _Windows:
-    """Return the windows of the contexts, which begin at ``begin`` in the tokens of all contexts."""
+def _cut(begin: Int64, sizes: Int64, room: Int64, doc_stride: int) -> tuple[Int64, Int64, Int64]:
+    """Return for each window its example, and where it begins and ends in the tokens of all contexts."""
     step = np.maximum(room - doc_stride, 1)
     counts = np.where(sizes > room, 1 + -(-(sizes - room) // step), 1)
     example = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(example)) - np.repeat(np.cumsum(counts) - counts, counts)
     start = number * step[example]
     end = np.minimum(start + room[example], sizes[example])
-    return _Windows(example, begin[example] + start, begin[example] + end)
+    return example, begin[example] + start, begin[example] + end
 
 
 def _answer_tokens(examples: Sequence[Example], contexts: Tokenized, context_of: Int64) -> tuple[Int64, Int64]:
@@ -153,21 +137,20 @@ def _assemble(
     template: PairTemplate,
     questions: Tokenized,
     contexts: Tokenized,
-    windows: _Windows,
-    answer: tuple[Int64, Int64],
+    windows: tuple[Int64, Int64, Int64],
+    answers: tuple[Int64, Int64],
 ) -> Features:
-    """Return the columns; ``answer`` is each window's first and last answer token, in the tokens of all contexts."""
-    question_begin = questions.offsets[windows.example]
-    question_end = questions.offsets[windows.example + 1]
+    """Return the columns of `_cut`'s windows; ``answers`` are the first and last tokens of the examples' answers."""
+    example, window_begin, window_end = windows
+    question_begin, question_end = questions.offsets[example], questions.offsets[example + 1]
     context_start = len(template.prefix) + question_end - question_begin + len(template.middle)
-    context_end = context_start + windows.end - windows.begin
+    context_end = context_start + window_end - window_begin
     offsets = np.concatenate([[0], np.cumsum(context_end + len(template.suffix))])
 
     input_ids = np.empty(offsets[-1], dtype=np.int32)
     char_offsets = np.zeros((offsets[-1], 2), dtype=np.int32)
-    sources = (question_begin, question_end, windows.begin, windows.end)
-    rows = np.stack([*sources, offsets[:-1], offsets[1:]], axis=1)
-    for q_begin, q_end, c_begin, c_end, begin, end in rows.tolist():
+    rows = [question_begin, question_end, window_begin, window_end, offsets[:-1], offsets[1:]]
+    for q_begin, q_end, c_begin, c_end, begin, end in np.stack(rows, axis=1).tolist():
         context = contexts.ids[c_begin:c_end]
         input_ids[begin:end] = np.concatenate(
             [template.prefix, questions.ids[q_begin:q_end], template.middle, context, template.suffix]
@@ -175,8 +158,9 @@ def _assemble(
         behind = end - len(template.suffix)
         char_offsets[behind - len(context) : behind] = contexts.char_offsets[c_begin:c_end]
 
-    inside = (answer[0] >= windows.begin) & (answer[1] < windows.end)
-    first, last = np.minimum(answer[0], windows.end - 1), np.maximum(answer[1], windows.begin)
+    first, last = (tokens[example] for tokens in answers)
+    inside = (first >= window_begin) & (last < window_end)
+    first, last = np.minimum(first, window_end - 1), np.maximum(last, window_begin)
     first, last = np.minimum(first, last), np.maximum(first, last)
     lengths = np.diff(offsets)
     segment_start = lengths if template.segment_shift is None else context_start + template.segment_shift
@@ -187,7 +171,7 @@ def _assemble(
         segment_start=segment_start.astype(np.int32),
         context_start=context_start.astype(np.int32),
         context_end=context_end.astype(np.int32),
-        start_position=np.where(inside, first - windows.begin + context_start, 0).astype(np.int32),
-        end_position=np.where(inside, last - windows.begin + context_start, 0).astype(np.int32),
-        example_index=windows.example.astype(np.int32),
+        start_position=np.where(inside, first - window_begin + context_start, 0).astype(np.int32),
+        end_position=np.where(inside, last - window_begin + context_start, 0).astype(np.int32),
+        example_index=example.astype(np.int32),
     )

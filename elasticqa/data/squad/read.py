@@ -63,14 +63,10 @@ class SquadData:
 
 
 def read_squad(path: Path, *, for_training: bool, strict: bool = False, needs_answers: bool = True) -> SquadData:
-    """Return the examples of a SQuAD v1.1 file, ``.json`` or ``.json.gz``.
+    """Return the examples of a SQuAD v1.1 file, ``.json`` or ``.json.gz`` (detected by content).
 
-    Args:
-        path: of the file; gzip is detected by content.
-        for_training: skip and count each example with an answer that is not at its offset in the context. Evaluation
-            uses only the texts of answers, so it does not check offsets.
-        strict: refuse a training file with such an example, naming the first.
-        needs_answers: refuse a question without an answer; False for prediction.
+    For training, an example with an answer that is not at its offset in the context is skipped and counted; ``strict``
+    refuses the file instead. Evaluation uses only the texts of answers. ``needs_answers`` is False for prediction.
 
     Raises:
         DataError: the file is not readable, not JSON, or not in SQuAD v1.1 format.
@@ -81,7 +77,8 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False, needs_an
     for example, place in _examples(path, needs_answers):
         first = first_of_id.setdefault(example.id, place)
         if first is not place:
-            raise DataError(replace(place, field="id"), f"already the id of {_within(first)}")
+            other = f"article {first.article}, paragraph {first.paragraph}, question {first.question}"
+            raise DataError(replace(place, field="id"), f"already the id of {other}")
         checked = example.answers if for_training else ()
         misplaced = next((answer for answer in checked if not answer.is_at_offset(example.context)), None)
         if misplaced is None:
@@ -96,10 +93,6 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False, needs_an
         cause = f"{num_skipped} skipped for an answer that is not at its offset" if num_skipped else "it is empty"
         raise DataError(Place(path), f"has no question to use: {cause}")
     return SquadData(examples, num_skipped)
-
-
-def _within(place: Place) -> str:
-    return f"article {place.article}, paragraph {place.paragraph}, question {place.question}"
 
 
 def _examples(path: Path, needs_answers: bool) -> Iterator[tuple[Example, Place]]:

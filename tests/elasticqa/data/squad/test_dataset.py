@@ -40,7 +40,6 @@ def rows(path: Path) -> dict[str, list[Any]]:
 
 def test_demo_is_packaged_with_disjoint_splits(tmp_path: Path) -> None:
     paths = resolve_dataset("demo", None, tmp_path)
-    assert paths.name == "demo"
     assert paths.eval is not None
     train = read_squad(paths.train, for_training=True, strict=True)
     dev = read_squad(paths.eval, for_training=True, strict=True)
@@ -54,7 +53,7 @@ def test_directory_with_train_and_dev_files_is_found(tmp_path: Path, no_hub: Hub
     for name in filter(None, [train, dev, "LICENSE", "other.json"]):
         (tmp_path / name).write_bytes(b"")
     paths = resolve_dataset(str(tmp_path), None, tmp_path / "cache", no_hub)
-    assert paths == DatasetPaths(tmp_path / train, tmp_path / dev if dev else None, str(tmp_path))
+    assert paths == DatasetPaths(tmp_path / train, tmp_path / dev if dev else None)
 
 
 def test_directory_without_train_is_refused(tmp_path: Path) -> None:
@@ -72,7 +71,7 @@ def test_directory_with_two_candidates_is_refused(tmp_path: Path) -> None:
 
 def test_single_file_is_used_for_training_only(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.json", document())
-    assert resolve_dataset(str(path), None, tmp_path / "cache") == DatasetPaths(path, None, str(path))
+    assert resolve_dataset(str(path), None, tmp_path / "cache") == DatasetPaths(path, None)
 
 
 def test_eval_file_replaces_the_dev_split(tmp_path: Path) -> None:
@@ -110,7 +109,6 @@ def test_rows_of_the_hub_have_the_same_examples_as_the_file(tmp_path: Path, no_h
     split = datasets.Dataset.from_dict(rows(path))
     write_splits({"train": split, "validation": split}, tmp_path / "cache" / "someone--squad", "someone/squad")
     paths = resolve_dataset("someone/squad", None, tmp_path / "cache", no_hub)
-    assert paths.name == "someone/squad"
     assert paths.eval is not None
     expected = read_squad(path, for_training=True)
     assert len({e.article for e in expected.examples}) == 2
