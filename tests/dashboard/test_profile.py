@@ -40,7 +40,7 @@ def test_cpu_trace_has_no_device_values_and_says_so(lab: TestClient) -> None:
     assert numbers_of(row) == ["40.0"]
     page = lab.get(f"/runs/{ON_CPU}/profile").text
     assert "This trace has no device events" in page
-    for title in ("<dt>Idle", "<dt>Compute", "Slowest kernels"):
+    for title in ("<dt>Idle", "<dt>Compute", "Kernels by total time"):
         assert title not in page
     traces = lab.get(f"/figures/runs/{ON_CPU}/profile.json").json()["data"]
     assert [trace["name"] for trace in traces] == ["host in operators", "host outside operators"]
