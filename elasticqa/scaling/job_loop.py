@@ -114,8 +114,8 @@ class JobLoop:
         self.progress.line(f"{run.slot}: submitted, {handle}")
 
     def _poll(self, run: StudyRun, *, at_once: bool = False) -> None:
+        is_over = self._outcome(run).status in ("finished", "failed")
         try:
-            is_over = self._outcome(run).status in ("finished", "failed")
             job_state = self.jobs.state(run, at_once=at_once or is_over)
         except ConfigError as error:
             # The job does not depend on the controller, which may answer again later.
