@@ -174,17 +174,13 @@ def test_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
         load_token(path)
 
 
-def test_token_behind_a_link_is_refused(tmp_path: Path) -> None:
+def test_token_behind_a_link_or_in_a_directory_is_refused(tmp_path: Path) -> None:
     load_token(tmp_path / "elsewhere")
-    (tmp_path / "dashboard-token").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(TokenError, match="cannot be read"):
-        load_token(tmp_path / "dashboard-token")
-
-
-def test_token_that_is_a_directory_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "dashboard-token").mkdir()
-    with pytest.raises(TokenError, match="is not a regular file"):
-        load_token(tmp_path / "dashboard-token")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "directory").mkdir()
+    for name, message in (("link", "cannot be read"), ("directory", "is not a regular file")):
+        with pytest.raises(TokenError, match=message):
+            load_token(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,3 @@ def test_refused_job_has_no_traceback(options: list[str], arguments: list[str], 
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_machine_without_slurm_has_no_traceback(lab: Lab) -> None:
-    done = lab.torchx("run", "-s", "slurm", "components/train.py:ddp", PATH="/nonexistent")
-    assert done.returncode == 1
-    assert "sbatch is not on PATH" in done.stderr
-    assert "Traceback" not in done.stderr

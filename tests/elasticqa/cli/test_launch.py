@@ -39,12 +39,9 @@ def test_nnodes_is_a_number_or_a_range(nnodes: str, expected: tuple[int, int]) -
 
 
 @pytest.mark.parametrize("nnodes", ["", "0", "two", "-1", "2:1", "0:2", "1:2:3", "1:", ":2", "1.5", "²"])
-def test_other_nnodes_are_refused_with_advice(nnodes: str) -> None:
+def test_other_nnodes_and_zero_processes_are_refused_with_advice(nnodes: str) -> None:
     with pytest.raises(ConfigError, match=r"nnodes=.*--nnodes"):
         Launch.of(nnodes, 1, 0)
-
-
-def test_zero_processes_per_node_are_refused() -> None:
     with pytest.raises(ConfigError, match="nproc_per_node=0 is too small"):
         Launch.of("1", 0, 0)
 
@@ -71,18 +68,20 @@ def test_first_node_uses_the_name_that_all_nodes_use(host: str) -> None:
     assert endpoint(TWO_NODES, TORCHX_RANK0_HOST=host)[0] == (f"[{host}]" if ":" in host else host)
 
 
-def test_link_local_address_of_the_first_node_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"link-local address fe80::1 only, .*give it an address"):
-        local_address(TWO_NODES, {"TORCHX_RANK0_HOST": "fe80::1%lo"})
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("fe80::1%lo", r"link-local address fe80::1 only, .*give it an address"),
+        ("no-such-host.invalid", r"first node 'no-such-host\.invalid' cannot be reached from .*/etc/hosts"),
+    ],
+)
+def test_first_node_that_cannot_be_reached_is_refused(host: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        local_address(TWO_NODES, {"TORCHX_RANK0_HOST": host})
 
 
 def test_one_node_does_not_resolve_the_first_host() -> None:
     assert local_address(Launch(1, 1, 1, 0), {"TORCHX_RANK0_HOST": "no-such-host.invalid"}) == "localhost"
-
-
-def test_unknown_first_node_is_refused_with_its_name() -> None:
-    with pytest.raises(ConfigError, match=r"first node 'no-such-host\.invalid' cannot be reached from .*/etc/hosts"):
-        local_address(TWO_NODES, {"TORCHX_RANK0_HOST": "no-such-host.invalid"})
 
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_NODELIST", "SLURM_JOB_NODELIST_HET_GROUP_0"])

@@ -16,24 +16,21 @@ def test_name_that_does_not_resolve_fails(host_name: str, full_name: str) -> Non
     assert "/etc/hosts" in (finding.advice or "")
 
 
-def test_name_that_is_too_long_to_resolve_fails() -> None:
-    assert check_names("x" * 70, "localhost").status == "fail"
-
-
-def test_name_of_another_machine_fails() -> None:
-    finding = check_names("localhost", ANOTHER_MACHINE)
-    assert finding.status == "fail"
-    assert f"{ANOTHER_MACHINE} is not an address of this machine" in finding.found
-
-
-def test_host_name_on_loopback_is_a_warning() -> None:
-    finding = check_names("localhost", "localhost")
-    assert finding.status == "warn"
-    assert "works on one node" in finding.found
-
-
-def test_address_of_this_machine_is_ok() -> None:
-    assert check_names(ANY_OWN_ADDRESS, ANY_OWN_ADDRESS).status == "ok"
+@pytest.mark.parametrize(
+    ("host_name", "full_name", "status", "expected"),
+    [
+        (ANY_OWN_ADDRESS, ANY_OWN_ADDRESS, "ok", ""),
+        ("localhost", "localhost", "warn", "works on one node"),
+        ("localhost", ANOTHER_MACHINE, "fail", f"{ANOTHER_MACHINE} is not an address of this machine"),
+        ("x" * 70, "localhost", "fail", ""),
+    ],
+)
+def test_host_name_must_be_an_address_of_this_machine(
+    host_name: str, full_name: str, status: str, expected: str
+) -> None:
+    finding = check_names(host_name, full_name)
+    assert finding.status == status
+    assert expected in finding.found
 
 
 @pytest.mark.parametrize(

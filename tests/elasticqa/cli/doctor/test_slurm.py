@@ -45,21 +45,21 @@ def test_cluster_is_configured_by_variable_or_file(tmp_path: Path) -> None:
     assert not is_configured({"PATH": "", "SLURM_CONF": "x"})
 
 
-def test_missing_command_fails(tmp_path: Path) -> None:
-    (finding,) = check(cluster(tmp_path, scontrol=None))
-    assert finding.status == "fail"
-    assert "not scontrol" in finding.found
-
-
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("changes", "expected"),
     [
-        ("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1", "Unable to contact"),
-        ("exit 3", "sinfo: exit status 3"),
+        ({"scontrol": None}, "not scontrol"),
+        (
+            {"sinfo": "echo 'Unable to contact slurm controller' >&2; exit 1"},
+            "Unable to contact",
+        ),
+        ({"sinfo": "exit 3"}, "sinfo: exit status 3"),
     ],
 )
-def test_controller_that_does_not_answer_fails(answer: str, expected: str, tmp_path: Path) -> None:
-    (finding,) = check(cluster(tmp_path, sinfo=answer))
+def test_missing_command_and_silent_controller_fail(
+    changes: dict[str, str | None], expected: str, tmp_path: Path
+) -> None:
+    (finding,) = check(cluster(tmp_path, **changes))
     assert finding.status == "fail"
     assert expected in finding.found
 

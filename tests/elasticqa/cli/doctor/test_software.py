@@ -69,15 +69,10 @@ def test_package_or_module_earlier_on_the_path_hides_ours(name: str, kind: str, 
     assert str(path.parent if kind == "package" else path) in finding.found
 
 
-def test_package_later_on_the_path_hides_nothing(tmp_path: Path) -> None:
+def test_later_package_and_directory_without_init_hide_nothing(tmp_path: Path) -> None:
     (tmp_path / "db.py").write_text("")
-    (finding,) = check_names(ROOT, [str(ROOT), str(tmp_path)], {})
-    assert finding.status == "ok"
-
-
-def test_directory_without_init_hides_nothing(tmp_path: Path) -> None:
-    (tmp_path / "dashboard").mkdir()
-    (finding,) = check_names(ROOT, [str(tmp_path), str(ROOT)], {})
+    (tmp_path / "first" / "dashboard").mkdir(parents=True)
+    (finding,) = check_names(ROOT, [str(tmp_path / "first"), str(ROOT), str(tmp_path)], {})
     assert finding.status == "ok"
 
 
