@@ -58,18 +58,13 @@ class PendingSave:
 
 @dataclass(frozen=True)
 class AsyncWriter:
-    """Writes checkpoints of one run.
-
-    Attributes:
-        directory: that holds the checkpoints.
-        topology: with a process group of its own.
-        keep: number of newest checkpoints to keep, beside the best.
-        record: of this rank, if there is one.
-    """
+    """Writes checkpoints of one run."""
 
     directory: Path
     topology: Topology
+    """With a process group of its own."""
     keep: int
+    """Number of newest checkpoints to keep, beside the best."""
     record: Record | None
 
     def write(self, save: PendingSave, state: dict[str, Any]) -> CheckpointError | None:

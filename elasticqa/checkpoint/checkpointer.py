@@ -54,14 +54,8 @@ class Checkpointer:
     ) -> None:
         """Open the checkpoints of a run; every rank must call this.
 
-        Args:
-            directory: that holds them.
-            topology: of this attempt.
-            app_state: named parts of the training state; `PROGRESS` goes into the manifest.
-            keep: number of newest checkpoints to keep, beside the best.
-            config: of the run, kept in the manifest.
-            record: of this rank, flushed before a commit: a resumed run does not repeat its lines. Rank 0's gets a
-                line for each checkpoint that is whole. Both happen in a thread.
+        `PROGRESS` of the app_state and the config go into the manifest. The record is flushed before a commit, in a
+        thread: a resumed run does not repeat its lines. Rank 0's gets a line for each checkpoint that is whole.
         """
         self._directory = directory
         self._topology = topology
@@ -85,10 +79,6 @@ class Checkpointer:
 
     def start(self, step: int, reason: str) -> None:
         """Start to save the current state, after the pending save has ended; every rank must call this.
-
-        Args:
-            step: optimizer steps done.
-            reason: `interval`, `evaluation`, `signal` or `final`.
 
         Raises:
             CheckpointError: on every rank, if one could not write its part of the pending save.

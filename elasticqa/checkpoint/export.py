@@ -24,28 +24,24 @@ def save_pretrained(
 ) -> None:
     """Write model and tokenizer so that ``from_pretrained`` reads them; every rank must call this.
 
-    Args:
-        model: parallelized; its parameters may be sharded.
-        pretrained: the transformers model inside, whose configuration is written.
-        tokenizer: of that model.
-        directory: replaced if it exists.
-        topology: of this attempt; rank 0 writes.
+    ``pretrained`` is the transformers model inside ``model``, whose configuration is written. Replaces ``directory``.
 
     Raises:
         CheckpointError: on every rank, if rank 0 could not write; ``directory`` is then unchanged.
     """
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_model_state_dict(model, options=options)
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     problem = None
     if topology.is_main:
         temporary = directory.with_name(f".{directory.name}.partial")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            pretrained.save_pretrained(
-                temporary, state_dict={name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
-            )
+            weights = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
+            pretrained.save_pretrained(temporary, state_dict=weights)
             tokenizer.save_pretrained(temporary)
-            _share(temporary)
+            # The weights get the permissions of the other files: safetensors makes them private.
+            mode = (temporary / "config.json").stat().st_mode
+            for path in temporary.iterdir():
+                path.chmod(mode)
             shutil.rmtree(directory, ignore_errors=True)
             temporary.rename(directory)
         except (OSError, SafetensorError) as error:
@@ -57,10 +53,3 @@ def save_pretrained(
             f"model {directory} could not be written: {problem}; free some space and start again: the run resumes from "
             "its last checkpoint"
         )
-
-
-def _share(directory: Path) -> None:
-    """Give the weights the permissions of the other files: safetensors makes them private."""
-    mode = (directory / "config.json").stat().st_mode
-    for path in directory.iterdir():
-        path.chmod(mode)

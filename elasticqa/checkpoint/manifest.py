@@ -68,7 +68,6 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
         if file.name not in manifest.files:
             manifest.files.update(describe(path, glob.escape(file.name)))
     write_durably(path / MANIFEST, _text_of(manifest))
-    fsync_path(path)
 
 
 def amend_manifest(path: Path, progress: Mapping[str, Any]) -> None:
@@ -79,10 +78,7 @@ def amend_manifest(path: Path, progress: Mapping[str, Any]) -> None:
         OSError: the manifest cannot be written; the old one is kept.
     """
     manifest = read_manifest(path, verify=False)
-    partial = path / f".{MANIFEST}.partial"
-    write_durably(partial, _text_of(replace(manifest, progress={**manifest.progress, **progress})))
-    partial.rename(path / MANIFEST)
-    fsync_path(path)
+    write_durably(path / MANIFEST, _text_of(replace(manifest, progress={**manifest.progress, **progress})))
 
 
 def _text_of(manifest: Manifest) -> str:
@@ -91,11 +87,7 @@ def _text_of(manifest: Manifest) -> str:
 
 
 def read_manifest(path: Path, *, verify: bool) -> Manifest:
-    """Return the manifest of a checkpoint.
-
-    Args:
-        path: its directory.
-        verify: check size and SHA-256 of every file as well.
+    """Return the manifest of the checkpoint in a directory; ``verify`` checks size and SHA-256 of every file as well.
 
     Raises:
         CheckpointError: the checkpoint is not whole.
@@ -111,11 +103,7 @@ def read_manifest(path: Path, *, verify: bool) -> Manifest:
 
 
 def _written(path: Path) -> Manifest:
-    """Return the manifest in a directory after checking its own digest.
-
-    Raises:
-        CheckpointError: it is damaged, or of another format.
-    """
+    """Return the manifest in a directory after checking its own digest."""
     try:
         if not (path / MANIFEST).is_file():
             raise FileNotFoundError("no such file")
@@ -169,8 +157,11 @@ def sha256_of(path: Path) -> str:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Write a small file durably."""
-    with path.open("w", encoding="utf-8") as file:
+    """Write or replace a small file, durably and atomically."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+    partial.rename(path)
+    fsync_path(path.parent)

@@ -35,7 +35,11 @@ def prune(directory: Path, step: int, keep: int) -> None:
     kept = {*whole[:keep], *(path for path in whole if best and path == best[0])}
     for path in found:
         if path not in kept:
-            _remove(path)
+            try:
+                # Rename it first: half a checkpoint must not look like a whole one.
+                shutil.rmtree(_put_aside(path, _PRUNED))
+            except OSError as error:
+                logger.warning("checkpoint %s is no longer needed, but cannot be removed: %s", path, error)
 
 
 def noted_best(directory: Path) -> tuple[Path, float] | None:
@@ -49,24 +53,12 @@ def noted_best(directory: Path) -> tuple[Path, float] | None:
 
 
 def note_best(directory: Path, step: int, f1: float) -> bool:
-    """Protect a checkpoint from pruning until another has a higher F1.
-
-    Args:
-        directory: of the run's checkpoints.
-        step: of the checkpoint; ignored if it has not been committed.
-        f1: percent, of the model in it.
-
-    Returns:
-        Whether it is now the best.
-    """
+    """Protect a checkpoint, if it was committed, until another has a higher F1; return whether it is now the best."""
     path, before = directory / directory_name(step), noted_best(directory)
     if not path.is_dir() or (before is not None and f1 <= before[1]):
         return False
-    unfinished = directory / f".{BEST}.partial"
     try:
-        write_durably(unfinished, json.dumps({"directory": path.name, "f1": f1}, allow_nan=False) + "\n")
-        unfinished.rename(directory / BEST)
-        fsync_path(directory)
+        write_durably(directory / BEST, json.dumps({"directory": path.name, "f1": f1}, allow_nan=False) + "\n")
     except OSError as error:
         logger.warning("checkpoint %s has the best F1, but cannot be marked as the best: %s", path, error)
         return False
@@ -112,11 +104,3 @@ def _put_aside(path: Path, suffix: str) -> Path:
     aside = path.with_name(f".{path.name}{suffix}")
     shutil.rmtree(aside, ignore_errors=True)
     return path.rename(aside)
-
-
-def _remove(path: Path) -> None:
-    try:
-        # Rename it first: half a checkpoint must not look like a whole one.
-        shutil.rmtree(_put_aside(path, _PRUNED))
-    except OSError as error:
-        logger.warning("checkpoint %s is no longer needed, but cannot be removed: %s", path, error)

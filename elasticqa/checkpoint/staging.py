@@ -31,19 +31,15 @@ class Staging:
 
     def _copied(self, value: Any, place: tuple[Any, ...]) -> Any:
         if isinstance(value, Tensor):
-            return self._copied_tensor(value, place)
+            if place not in self._buffers:
+                self._buffers[place] = _host_buffer(value)
+            local_part(self._buffers[place]).copy_(local_part(value), non_blocking=True)
+            return self._buffers[place]
         if isinstance(value, Mapping):
             return {name: self._copied(item, (*place, name)) for name, item in value.items()}
         if isinstance(value, list | tuple):
             return type(value)(self._copied(item, (*place, number)) for number, item in enumerate(value))
         return value
-
-    def _copied_tensor(self, tensor: Tensor, place: tuple[Any, ...]) -> Tensor:
-        if place not in self._buffers:
-            self._buffers[place] = _host_buffer(tensor)
-        buffer = self._buffers[place]
-        local_part(buffer).copy_(local_part(tensor), non_blocking=True)
-        return buffer
 
 
 def _host_buffer(tensor: Tensor) -> Tensor:

@@ -45,13 +45,6 @@ def choose_acceleration(
 ) -> Acceleration:
     """Return the requested optimizations; where the config leaves the choice open, those that make the run faster.
 
-    Args:
-        config: of the run.
-        topology: of this attempt.
-        answerer: the model, parallelized or not.
-        precision: in use.
-        num_steps: of the run.
-
     Raises:
         ConfigError: a requested optimization does not fit the device, the model or the strategy.
     """
@@ -66,8 +59,9 @@ def choose_acceleration(
     if config.cuda_graphs and obstacle is not None:
         raise ConfigError(f"cuda_graphs=True does not fit {obstacle}; leave --cuda-graphs out, or change that")
     is_captured = obstacle is None if config.cuda_graphs is None else config.cuda_graphs
-    if config.kernels:
-        _check_kernels(config, has_kernels=has_kernels, is_resharded=is_resharded)
+    obstacle = _kernels_obstacle(config, has_kernels=has_kernels, is_resharded=is_resharded)
+    if config.kernels and obstacle is not None:
+        raise ConfigError(f"kernels=True does not fit {obstacle}; use --kernels False, or change that")
     # Without CUDA graphs the host needs more time to launch the fused kernels than they take to run.
     pays = is_captured and has_kernels and not config.compile
     is_fused = pays if config.kernels is None else config.kernels
@@ -126,19 +120,15 @@ def _capture_obstacle(config: TrainConfig, topology: Topology, spec: ModelSpec, 
     return None
 
 
-def _check_kernels(config: TrainConfig, *, has_kernels: bool, is_resharded: bool) -> None:
-    obstacle = None
+def _kernels_obstacle(config: TrainConfig, *, has_kernels: bool, is_resharded: bool) -> str | None:
     if not has_kernels:
-        obstacle = (
+        return (
             "this device, precision or model: they need a GPU of compute capability 8.0 or newer, bf16 or fp16, and "
             "packed attention"
         )
-    elif is_resharded:
-        obstacle = "--parallel fsdp with --reshard: it frees the weights that they read"
-    elif config.compile:
-        obstacle = "--compile True: these layers are not compiled"
-    if obstacle is not None:
-        raise ConfigError(f"kernels=True does not fit {obstacle}; use --kernels False, or change that")
+    if is_resharded:
+        return "--parallel fsdp with --reshard: it frees the weights that they read"
+    return "--compile True: these layers are not compiled" if config.compile else None
 
 
 def compile_layers(model: nn.Module) -> None:

@@ -31,17 +31,8 @@ def packed_attention(
     """Return attention within each feature of a packed batch, (1, T, heads, head size).
 
     Uses our Triton kernel for short features if it supports device, dtype and head size; otherwise torch's flash
-    attention; otherwise SDPA on padded rows.
-
-    Args:
-        module: the layer; not used.
-        query: (1, heads, T, head size), as are ``key`` and ``value``.
-        key: see query.
-        value: see query.
-        attention_mask: always None: ``packing`` has the boundaries of features.
-        dropout: of the attention probabilities; 0 in evaluation.
-        scaling: factor of the scores.
-        packing: the packed batch.
+    attention; otherwise SDPA on padded rows. Query, key and value are (1, heads, T, head size); instead of a mask,
+    ``packing`` has the boundaries of features.
     """
     size = query.shape[-1]
     if has_triton_attention(query.device, query.dtype, size):
@@ -68,8 +59,14 @@ def packed_sdpa(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Return the same as ``packed_attention`` on any device, computed by SDPA on padded rows."""
-    query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-    return _padded_sdpa(query, key, value, packing, dropout, scaling).unsqueeze(0), None
+    places, shape = packing.pad_index.flatten(), packing.pad_index.shape
+    query, key, value = (
+        x.squeeze(0).transpose(0, 1).index_select(0, places).unflatten(0, shape).transpose(1, 2)
+        for x in (query, key, value)
+    )
+    mask = packing.mask[:, None, None, :]
+    output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling)
+    return output.transpose(1, 2).flatten(0, 1).index_select(0, packing.unpad_index)[None], None
 
 
 def has_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
@@ -80,21 +77,6 @@ def has_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
         # Unlike get_device_capability, torch.compile turns this call into a constant.
         and torch.cuda.get_device_properties(device).major >= 8
     )
-
-
-def _padded_sdpa(
-    query: Tensor, key: Tensor, value: Tensor, packing: MicroBatch, dropout: float, scaling: float | None
-) -> Tensor:
-    rows, longest = packing.pad_index.shape
-    padded_query, padded_key, padded_value = (
-        x.index_select(0, packing.pad_index.flatten()).unflatten(0, (rows, longest)).transpose(1, 2)
-        for x in (query, key, value)
-    )
-    mask = packing.mask[:, None, None, :]
-    output = F.scaled_dot_product_attention(
-        padded_query, padded_key, padded_value, attn_mask=mask, dropout_p=dropout, scale=scaling
-    )
-    return output.transpose(1, 2).flatten(0, 1).index_select(0, packing.unpad_index)
 
 
 for name, function in ((PACKED, packed_attention), (PACKED_SDPA, packed_sdpa)):

@@ -76,14 +76,10 @@ class DropoutSeeds:
 
 
 def fuse_layers(model: nn.Module, dtype: torch.dtype, *, is_sharded: bool) -> None:
-    """Replace the forward functions of the encoder's layers, in place.
+    """Replace the forward functions of the encoder's layers, in place, on a device with the Triton attention kernel.
 
-    Layers then pass on values of the dtype, whereas LayerNorm under autocast returns fp32.
-
-    Args:
-        model: of a packable type, parallelized, on a device with the Triton attention kernel.
-        dtype: of the computation.
-        is_sharded: FSDP gathers the weights before each layer, in that dtype.
+    Layers then pass on values of the dtype, whereas LayerNorm under autocast returns fp32. If the model is sharded,
+    FSDP gathers the weights before each layer, in that dtype.
     """
     halves, seeds = HalfWeights(dtype), DropoutSeeds()
     weights = gathered_getter if is_sharded else halves.getter

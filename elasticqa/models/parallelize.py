@@ -24,22 +24,15 @@ def parallelize(
 ) -> nn.Module:
     """Return the model on this rank's device, replicated (DDP) or sharded (FSDP); every rank must call this.
 
-    Args:
-        model: on any device.
-        parallel: the strategy.
-        topology: of this attempt.
-        precision: in use.
-        is_resharded: FSDP frees a layer's gathered weights after its forward pass.
+    With ``is_resharded``, FSDP frees a layer's gathered weights after its forward pass.
 
     Raises:
         ConfigError: the strategy is FSDP and the model has no list of layers to shard.
     """
-    if parallel == "none":
-        return model.to(topology.device)
+    model = model.to(topology.device)
     if parallel == "fsdp":
         return _shard(model, topology, precision, is_resharded=is_resharded)
-    model = model.to(topology.device)
-    if not topology.is_distributed:
+    if parallel == "none" or not topology.is_distributed:
         return model
     # Buffers are constants (position ids), but DDP would broadcast them before every forward pass.
     ignore_buffers_in_ddp(model)
@@ -56,7 +49,6 @@ def _shard(model: nn.Module, topology: Topology, precision: Precision, *, is_res
     policy = MixedPrecisionPolicy(
         param_dtype=None if precision == "fp32" else DTYPES[precision], reduce_dtype=torch.float32
     )
-    model = model.to(topology.device)
     for layer in encoder_layers(model):
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=is_resharded)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=is_resharded)

@@ -88,12 +88,13 @@ def load_model(path: str | Path, config: TrainConfig) -> tuple[PreTrainedModel, 
             for field in _DROPOUT_FIELDS:
                 if hasattr(model_config, field):
                     setattr(model_config, field, config.dropout)
+        packed = PACKED_SDPA if config.attention == "sdpa" else PACKED
         torch.manual_seed(config.seed)
         model = AutoModelForQuestionAnswering.from_pretrained(
             path,
             config=model_config,
             dtype=torch.float32,
-            attn_implementation=_attention_implementation(spec, config),
+            attn_implementation=packed if spec.is_packed else "sdpa",
         )
     except ConfigError:
         raise
@@ -139,12 +140,6 @@ def checkpoint_activations(model: nn.Module) -> None:
     """
     for layer in encoder_layers(model):
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-
-
-def _attention_implementation(spec: ModelSpec, config: TrainConfig) -> str:
-    if not spec.is_packed:
-        return "sdpa"
-    return PACKED_SDPA if config.attention == "sdpa" else PACKED
 
 
 class QuestionAnswerer(nn.Module):

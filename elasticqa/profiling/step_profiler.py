@@ -55,10 +55,6 @@ def profile_schedule(num_steps: int, step: int = 0) -> ProfileSchedule:
     An attempt that starts too late for these steps has a warm-up of 10. If too few steps are left, the warm-up shrinks
     first, to at least one step; then the active steps, to at least one; then the wait; then the warm-up disappears.
 
-    Args:
-        num_steps: of the run.
-        step: optimizer steps already done.
-
     >>> profile_schedule(500)
     ProfileSchedule(wait=2, warmup=100, active=10)
     >>> profile_schedule(500, step=60)
@@ -91,16 +87,6 @@ class StepProfiler:
     """
 
     def __init__(self, run_dir: Path, *, attempt: int, rank: int, step: int, num_steps: int, device_type: str) -> None:
-        """Choose the schedule.
-
-        Args:
-            run_dir: directory of the run.
-            attempt: number of the attempt.
-            rank: of this process.
-            step: optimizer steps already done.
-            num_steps: of the run.
-            device_type: ``cuda`` or ``cpu``.
-        """
         self.schedule = profile_schedule(num_steps, step)
         self._step = step
         self._rank = rank
@@ -133,10 +119,7 @@ class StepProfiler:
         self._profile = self._exit.enter_context(profiler)
 
     def step(self) -> dict[str, Any] | None:
-        """Count a finished step; after the last step of the schedule, write trace and table.
-
-        Returns:
-            After the last step of the schedule, the fields of the journal's line `profile`; otherwise None.
+        """Count a finished step; after the last of the schedule, write trace and table and return the `profile` line.
 
         Raises:
             ProfileError: trace or table could not be written.

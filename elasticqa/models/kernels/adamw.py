@@ -56,12 +56,9 @@ class AdamWKernel:
             self._launch(one, one.repeat(2), one, one, is_aligned=is_aligned)
 
     def step(self, learning_rate: Tensor, divisor: Tensor, skip: Tensor) -> None:
-        """Launch the update during a capture; call `bind_addresses` after the capture.
+        """Launch the update during a capture, after which `bind_addresses` must be called; 1 in ``skip`` prevents it.
 
-        Args:
-            learning_rate: scalar on the device, as are the others.
-            divisor: of the gradients.
-            skip: 1 to change nothing, else 0.
+        All are scalars on the device; ``divisor`` is that of the gradients.
         """
         # A list, since the overload for a single tensor synchronizes with the device.
         foreach_add_(self._steps, 1)

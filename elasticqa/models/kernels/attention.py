@@ -38,13 +38,8 @@ def attention(
 ) -> Tensor:
     """Return attention within each feature, (T, heads, head size).
 
-    Args:
-        packed: (T, 3, heads, head size), query, key and value of each token.
-        cu_lengths: (features + 1,) int32, offset of each feature.
-        max_length: upper bound of a feature's length.
-        dropout: of the attention probabilities.
-        scale: factor of the scores.
-        seed: of the dropout, (1,) int32; drawn if None.
+    ``packed`` is (T, 3, heads, head size), query, key and value of each token; ``max_length`` an upper bound of a
+    feature's length; ``seed`` (1,) int32, drawn if None.
     """
     if seed is None:
         seed = draw_seeds(1, packed.device) if dropout > 0 else cu_lengths[:1]
@@ -70,10 +65,8 @@ def _attention(
 
 
 @_attention.register_fake
-def _(
-    packed: Tensor, cu_lengths: Tensor, seed: Tensor, max_length: int, dropout: float, scale: float
-) -> tuple[Tensor, Tensor]:
-    num_tokens, _, num_heads, size = packed.shape
+def _(packed: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    num_tokens, _three, num_heads, size = packed.shape
     log_sums = packed.new_empty((num_heads, num_tokens), dtype=torch.float32)
     return packed.new_empty((num_tokens, num_heads, size)), log_sums
 
@@ -104,17 +97,7 @@ def _backward(
 
 
 @_backward.register_fake
-def _(
-    gradient: Tensor,
-    packed: Tensor,
-    output: Tensor,
-    log_sums: Tensor,
-    cu_lengths: Tensor,
-    seed: Tensor,
-    max_length: int,
-    dropout: float,
-    scale: float,
-) -> Tensor:
+def _(_gradient: Tensor, packed: Tensor, *_: Any) -> Tensor:
     return packed.new_empty(packed.shape)
 
 

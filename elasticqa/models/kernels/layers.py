@@ -31,11 +31,8 @@ _NORM_PROGRAMS = 660
 def linear(values: Tensor, half_weight: Tensor, half_bias: Tensor | None, *parameters: Tensor) -> Tensor:
     """Return values @ half_weight.T + half_bias; the gradients flow to ``parameters``.
 
-    Args:
-        values: (rows, in), of the dtype of ``half_weight``.
-        half_weight: (out, in), the concatenated weights in the compute dtype.
-        half_bias: (out,), or None.
-        parameters: the weights, followed by the same number of biases if there is a bias.
+    ``values`` (rows, in), ``half_weight`` (out, in) and ``half_bias`` (out,) have the compute dtype. The halves are
+    those of the parameters, concatenated: weights, then as many biases if there is a bias.
     """
     output: Tensor = _Linear.apply(values, half_weight, half_bias, *parameters)  # type: ignore[no-untyped-call]
     return output
@@ -61,12 +58,7 @@ class _Linear(torch.autograd.Function):
 
 
 def gelu(values: Tensor, bias: Tensor) -> Tensor:
-    """Return GELU(values + bias), exact rather than the tanh approximation.
-
-    Args:
-        values: (rows, width).
-        bias: (width,).
-    """
+    """Return GELU(values + bias) of (rows, width), exact rather than the tanh approximation."""
     output: Tensor = _Gelu.apply(values, bias)  # type: ignore[no-untyped-call]
     return output
 
@@ -102,13 +94,8 @@ def residual_norm(
 ) -> Tensor:
     """Return LayerNorm(residual + dropout(values + bias)), computed in fp32, of the shape of ``residual``.
 
-    Args:
-        values: (rows, width).
-        bias: (width,).
-        residual: as many values, in any shape. The result is not a view, since FSDP's hooks do not accept one.
-        norm: with weight and bias.
-        dropout: probability.
-        seed: of the dropout, (1,) int32; None without dropout.
+    ``values`` are (rows, width), ``residual`` as many in any shape: FSDP's hooks do not accept views. ``seed`` is (1,)
+    int32, None without dropout.
     """
     output: Tensor = _ResidualNorm.apply(values, bias, residual, norm.weight, norm.bias, seed, dropout, norm.eps)  # type: ignore[no-untyped-call]
     return output

@@ -18,7 +18,6 @@ class HostActivity:
     """Times of the host's threads, in microseconds.
 
     Attributes:
-        num_threads: with events.
         operator_us: in operators, summed over threads; nested operators count once.
         busy_us: during which at least one thread was in an operator.
         communication_us: during which a collective of a CPU backend (gloo, MPI, UCC) was running, including waits for
@@ -26,7 +25,6 @@ class HostActivity:
         exposed_communication_us: the part of ``communication_us`` during which no thread was in an operator other than
             those that start communication.
         num_launches: calls that launch a kernel or a CUDA graph; None, as are the next three, without runtime calls.
-        num_graph_launches: calls that launch a CUDA graph.
         launch_us: in these calls, summed over threads.
         wait_us: in calls that only wait for a device, summed over threads.
     """
@@ -47,15 +45,10 @@ class DeviceActivity:
     """Times of one device, in microseconds, each the union over all streams.
 
     Attributes:
-        device: its number.
-        name: None if the trace has none.
-        num_kernels: launched on it.
         busy_us: in kernels, copies or memsets.
         compute_us: in kernels that do not communicate.
         communication_us: in kernels that communicate (such as NCCL's), including waits for other ranks.
         exposed_communication_us: the part of ``communication_us`` without a concurrent compute kernel.
-        memcpy_us: in copies.
-        memset_us: in memsets.
         idle_us: the rest of the trace's span.
         host_bound_us: the part of ``idle_us`` during which a host thread was in an operator or in a runtime call that
             does not wait for the device: the host was still preparing work. The rest of the idle time is Python between

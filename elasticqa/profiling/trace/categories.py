@@ -48,7 +48,7 @@ _CATEGORIES = {
 CATEGORIES = (*_CATEGORIES, OTHER)
 
 # Events of the profiler itself or of inspecting a graph; `key_averages` excludes them, too.
-_PROFILER_EVENTS = frozenset(
+PROFILER_EVENTS = frozenset(
     {
         "profiler::_record_function_enter",
         "profiler::_record_function_enter_new",
@@ -61,7 +61,8 @@ _PROFILER_EVENTS = frozenset(
     }
 )
 
-_ASYNCHRONOUS = ("gloo:", "mpi:", "ucc:")
+ASYNCHRONOUS = ("gloo:", "mpi:", "ucc:")
+"""Beginnings of the annotations of collectives on the CPU, which start on one thread and end on another."""
 
 
 def category(name: str) -> str:
@@ -74,16 +75,6 @@ def category(name: str) -> str:
         if pattern.search(name):
             return found
     return OTHER
-
-
-def is_profiler_event(name: str) -> bool:
-    """Whether this is an event of the profiler rather than work."""
-    return name in _PROFILER_EVENTS
-
-
-def is_asynchronous(annotation: str) -> bool:
-    """Whether this is a collective on the CPU, which starts on one thread and ends on another."""
-    return annotation.startswith(_ASYNCHRONOUS)
 
 
 def is_launch(runtime_call: str) -> bool:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from elasticqa.profiling.trace.categories import CATEGORIES, category
 from elasticqa.profiling.trace.intervals import contains, union
-from elasticqa.profiling.trace.self_time import self_times
 from elasticqa.profiling.trace.timeline import Kind, Timeline
+
+Int64 = NDArray[np.int64]
 
 NUM_SHOWN = 30
 _MAX_JSON_CHARS = 200
@@ -79,10 +80,10 @@ def operator_ranking(timeline: Timeline) -> Ranking[OperatorTime]:
 class _Calls(NamedTuple):
     """Sums over all threads for each number of a name; the last two include only calls inside an optimizer step."""
 
-    counts: NDArray[np.int64]
+    counts: Int64
     self_us: NDArray[np.float64]
     total_us: NDArray[np.float64]
-    optimizer_counts: NDArray[np.int64]
+    optimizer_counts: Int64
     optimizer_self_us: NDArray[np.float64]
 
 
@@ -106,6 +107,39 @@ def _calls(timeline: Timeline) -> _Calls:
             weights = self_ns[inside] / 1000
             sums.optimizer_self_us[:] += np.bincount(names[inside], weights=weights, minlength=size)
     return sums
+
+
+def self_times(starts: Int64, ends: Int64, names: Int64) -> tuple[Int64, NDArray[np.bool_]]:
+    """Return for the calls of one thread the nanoseconds without the calls directly inside, and whether each counts.
+
+    As in `torch.profiler`'s `key_averages`, a call that is the only one inside a call of the same name does not count.
+    A call is inside another if its interval is; if two overlap only in part, neither is inside the other.
+
+    >>> self_times(np.array([0, 2, 4]), np.array([10, 8, 5]), np.array([0, 1, 1]))[0].tolist()
+    [4, 5, 1]
+    """
+    order = np.lexsort((-ends, starts))
+    parents = np.full(len(order), -1, dtype=np.int64)
+    parents[order] = _parents(order.tolist(), starts[order].tolist(), ends[order].tolist())
+    inside = np.flatnonzero(parents >= 0)
+    num_inside = np.bincount(parents[inside], minlength=len(order))
+    self_ns = ends - starts
+    np.subtract.at(self_ns, parents[inside], (ends - starts)[inside])
+    is_counted = np.ones(len(order), dtype=np.bool_)
+    is_counted[inside] = (names[inside] != names[parents[inside]]) | (num_inside[parents[inside]] != 1)
+    return self_ns, is_counted
+
+
+def _parents(numbers: list[int], starts: list[int], ends: list[int]) -> list[int]:
+    """Return the number of the innermost call around each call, or -1; calls are sorted by start, longest first."""
+    parents = []
+    stack: list[tuple[int, int]] = []
+    for number, start, end in zip(numbers, starts, ends, strict=True):
+        while stack and (start >= stack[-1][0] or end > stack[-1][0]):
+            stack.pop()
+        parents.append(stack[-1][1] if stack else -1)
+        stack.append((end, number))
+    return parents
 
 
 def kernel_ranking(timeline: Timeline) -> Ranking[KernelTime]:

@@ -32,18 +32,13 @@ class TraceSummary:
 
     Attributes:
         span_us: from the earliest start to the latest end of an operator, annotation, runtime call or device event.
-        num_events: in the summary.
         num_skipped_events: without a duration, or with a negative one.
-        rank, world_size, backend: None if the trace does not contain them.
         steps: None without complete steps.
-        host: times of the host.
         devices: None, as are the kernels, in a trace without device events.
         operators: the thirty with the most self time.
         operator_categories: sums of self time over all operators; all of an optimizer step counts as optimizer.
-        num_operator_names: distinct names.
         kernels: the thirty kernels, copies or memsets with the most time.
         kernel_categories: sums of durations of all kernels, copies and memsets; concurrent ones count in full.
-        num_kernel_names: distinct names, including those of copies and memsets.
     """
 
     span_us: float

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticqa.errors import shown
-from elasticqa.profiling.trace.categories import is_asynchronous, is_profiler_event
+from elasticqa.profiling.trace.categories import ASYNCHRONOUS, PROFILER_EVENTS
 from elasticqa.profiling.trace.scan import Entry, TraceError
 
 MAX_EVENTS = 20_000_000
@@ -125,7 +125,7 @@ class Timeline:
         name = event.get("name")
         if not isinstance(name, str):
             raise TraceError(self.file, position, f"field name is {shown(name)}: it must be a string")
-        if is_profiler_event(name):
+        if name in PROFILER_EVENTS:
             return
         if event.get("dur") is None or (duration := self._nanoseconds(event, "dur", position)) < 0:
             self.num_skipped_events += 1
@@ -187,7 +187,7 @@ class Timeline:
                 kind, name = Kind.STEP, "ProfilerStep"
             elif name.startswith("Optimizer.step#"):
                 kind, name = Kind.OPTIMIZER, "Optimizer.step"
-            elif is_asynchronous(name):
+            elif name.startswith(ASYNCHRONOUS):
                 kind = Kind.ASYNCHRONOUS
             else:
                 name = "annotation"

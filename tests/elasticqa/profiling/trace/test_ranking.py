@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 
-from elasticqa.profiling.trace.self_time import self_times
+from elasticqa.profiling.trace.ranking import self_times
 
 Call = tuple[int, int, int]
 
 
 def _self_times(calls: list[Call]) -> tuple[list[int], list[bool]]:
     array = np.array(calls, dtype=np.int64).reshape(-1, 3)
-    result = self_times(array[:, 0], array[:, 1], array[:, 2])
-    return result.self_ns.tolist(), result.is_counted.tolist()
+    self_ns, is_counted = self_times(array[:, 0], array[:, 1], array[:, 2])
+    return self_ns.tolist(), is_counted.tolist()
 
 
 @pytest.mark.parametrize(
