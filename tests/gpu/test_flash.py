@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from elasticqa.data.micro_batch import MicroBatch, pack
 from elasticqa.models.attention import PACKED, PACKED_SDPA, has_flash_attention, packed_attention
 from elasticqa.models.fused_layers import fuse_layers
-from elasticqa.models.question_answering import PACKABLE, ModelSpec, QuestionAnswerer, feature_losses
-from tests.support.models import random_features
+from elasticqa.models.question_answering import PACKABLE, QuestionAnswerer, feature_losses
+from tests.support.models import random_features, tiny
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -27,22 +26,9 @@ def batch_of(lengths: tuple[int, ...]) -> MicroBatch:
 
 def model_of(model_type: str, implementation: str) -> QuestionAnswerer:
     """Return a model of two layers with head size 64, no dropout, and equal weights for every attention."""
-    config = AutoConfig.for_model(
-        model_type,
-        vocab_size=100,
-        hidden_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=512,
-        max_position_embeddings=400,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        pad_token_id=1,
-    )
-    spec = ModelSpec.of(config, "padded" if implementation == "sdpa" else "packed")
-    torch.manual_seed(0)
-    config._attn_implementation = implementation
-    return QuestionAnswerer(AutoModelForQuestionAnswering.from_config(config), spec).to(DEVICE)
+    attention = "padded" if implementation == "sdpa" else "packed"
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "max_position_embeddings": 400}
+    return tiny(model_type, attention, implementation, **sizes).to(DEVICE)
 
 
 def results(model: QuestionAnswerer, batch: MicroBatch, dtype: torch.dtype) -> list[Tensor]:

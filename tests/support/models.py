@@ -30,21 +30,26 @@ def random_features(lengths: tuple[int, ...] = LENGTHS, vocab_size: int = 90) ->
     )
 
 
-def tiny(model_type: str, attention: str) -> QuestionAnswerer:
-    """Return a two-layer model of the type; equal weights for every attention."""
+def tiny(model_type: str, attention: str, implementation: str | None = None, **sizes: int) -> QuestionAnswerer:
+    """Return a two-layer model of the type without dropout; equal weights for every attention.
+
+    Args:
+        model_type: of the encoder.
+        attention: "packed" or "padded".
+        implementation: of the attention; the default follows from ``attention``.
+        sizes: that differ from the defaults.
+    """
     config = AutoConfig.for_model(
         model_type,
         vocab_size=100,
-        hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=80,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         pad_token_id=1,
+        **({"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 80} | sizes),
     )
     spec = ModelSpec.of(config, attention)
     torch.manual_seed(0)
-    config._attn_implementation = PACKED if spec.is_packed else "sdpa"
+    config._attn_implementation = implementation or (PACKED if spec.is_packed else "sdpa")
     return QuestionAnswerer(AutoModelForQuestionAnswering.from_config(config), spec)
