@@ -1,6 +1,8 @@
 """The parts of a trainer, built from a config and the data and model that were loaded."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 import torch
 
@@ -28,19 +30,12 @@ from elasticqa.training.graph_step import CudaGraphTrainStep
 from elasticqa.training.loading import Loaded
 from elasticqa.training.optimizer import Updater, build_optimizer
 from elasticqa.training.progress import Progress
-from elasticqa.training.train_step import EagerTrainStep, TrainStep
+from elasticqa.training.train_step import TrainStep
 from elasticqa.training.trainer import Trainer
 
 
 def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: StopRequest, stack: ExitStack) -> Trainer:
     """Return the trainer at step 0, its model parallelized; every rank must call this.
-
-    Args:
-        topology: of this attempt.
-        loaded: data and model.
-        attempt: that was claimed.
-        stop: that all ranks agree on.
-        stack: closes what was opened when it unwinds.
 
     Raises:
         ConfigError: precision or acceleration do not fit the devices, or ranks differ in them.
@@ -143,8 +138,17 @@ def build_train_step(
         compile_layers(model)
     if acceleration.is_fused:
         fuse_layers(model, DTYPES[precision], is_sharded=is_sharded(model))
+    make: Callable[..., TrainStep] = TrainStep
+    if acceleration.is_captured:
+        make = partial(
+            CudaGraphTrainStep,
+            global_batch_size=plan.global_batch_size,
+            micro_batch_size=config.micro_batch_size,
+            max_length=config.max_length,
+            has_adamw_kernel=acceleration.is_fused,
+        )
     optimizer = build_optimizer(model, config)
-    eager = EagerTrainStep(
+    train_step = make(
         topology=topology,
         features=features,
         model=model,
@@ -154,15 +158,6 @@ def build_train_step(
         seed=config.seed,
         losses=torch.compile(feature_losses, dynamic=True) if acceleration.is_compiled else feature_losses,
     )
-    train_step: TrainStep = eager
-    if acceleration.is_captured:
-        train_step = CudaGraphTrainStep(
-            eager,
-            global_batch_size=plan.global_batch_size,
-            micro_batch_size=config.micro_batch_size,
-            max_length=config.max_length,
-            has_adamw_kernel=acceleration.is_fused,
-        )
     stack.callback(train_step.close)
     return train_step
 

@@ -1,6 +1,5 @@
 """Whole training steps as CUDA graphs, one per size of a rank's share: the host only launches them."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -10,16 +9,14 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from elasticqa.data.micro_batch import MicroBatch
-from elasticqa.data.prefetcher import Prefetcher
-from elasticqa.data.sampler import MicroBatchShape, Sampler, StepBatch
+from elasticqa.data.sampler import MicroBatchShape, StepBatch
 from elasticqa.errors import MicroBatchTooLargeError
 from elasticqa.models.kernels.adamw import AdamWKernel
 from elasticqa.models.parallelize import is_sharded, set_gradient_sync
 from elasticqa.training.optimizer import Updater
 from elasticqa.training.reducer import GradientReducer
-from elasticqa.training.rng import seed_step
 from elasticqa.training.static_inputs import StaticInputs, StaticShape, fed_ids, fill, token_quantum
-from elasticqa.training.train_step import EagerTrainStep, StepOutput
+from elasticqa.training.train_step import Inputs, StepOutput, TrainStep, seed_step
 
 FIRST_PASSES = 12
 """Passes before the first capture: DDP times its first ten on the device, which is not allowed during a capture."""
@@ -36,81 +33,55 @@ class _Captured:
     """Owns tensors that the graph reads."""
 
 
-class CudaGraphTrainStep:
+@dataclass(kw_only=True)
+class CudaGraphTrainStep(TrainStep):
     """Replays captured steps of packed batches; other steps run eagerly.
 
     Steps of several micro-batches are not captured, nor is a smaller last step of an epoch. The current stream must be
     the one that the model was parallelized on, and not the default stream.
     """
 
-    def __init__(
-        self,
-        eager: EagerTrainStep,
-        *,
-        global_batch_size: int,
-        micro_batch_size: int,
-        max_length: int,
-        has_adamw_kernel: bool,
-    ) -> None:
-        self.model = eager.model
-        self.optimizer = eager.optimizer
-        self.updater = eager.updater
-        self.precision = eager.precision
-        self._eager = eager
-        self._topology = eager.topology
-        self._global_batch_size = global_batch_size
-        self._micro_batch_size = micro_batch_size
-        self._max_length = max_length
-        self._has_adamw_kernel = has_adamw_kernel
-        deviation = float(eager.features.lengths.std())
-        self._quantum = token_quantum(deviation, global_batch_size, self._topology.world_size)
-        self._learning_rate = torch.zeros((), device=self._topology.device)
+    global_batch_size: int
+    micro_batch_size: int
+    max_length: int
+    has_adamw_kernel: bool
+
+    def __post_init__(self) -> None:
+        """Start without a graph."""
+        super().__post_init__()
+        deviation = float(self.features.lengths.std())
+        self._quantum = token_quantum(deviation, self.global_batch_size, self.topology.world_size)
+        self._learning_rate = torch.zeros((), device=self.topology.device)
         self._captured: dict[int, _Captured] = {}
-        is_reduced = self._topology.world_size > 1 and not is_sharded(self.model)
+        is_reduced = self.topology.world_size > 1 and not is_sharded(self.model)
         self._reducer = GradientReducer(list(self.model.parameters())) if is_reduced else None
         self._pool = torch.cuda.graph_pool_handle()
-        self._prefetcher: Prefetcher[Tensor | list[MicroBatch]] = Prefetcher(self._make)
 
-    def prime(self, step: int) -> None:
-        """Prepare for the first step, numbered from 0; every rank must call this."""
-        self._eager.prime(step)
+    def inputs(self, step_batch: StepBatch) -> Inputs:
+        """Return the inputs of a step: those of its graph, or micro-batches if the step is not captured."""
+        if len(step_batch.micro_batches) > 1 or step_batch.num_features < self.global_batch_size:
+            return super().inputs(step_batch)
+        return fill(self.features, step_batch.micro_batches[0], self._shape(step_batch), step_batch.num_features)
 
-    def prefetch(self, sampler: Sampler) -> None:
-        """Prefetch the batches of the sampler's steps until closed."""
-        self._prefetcher.start(sampler, self._topology.device)
-
-    def run(self, step_batch: StepBatch, learning_rate: float, stop_vote: float = 0.0) -> StepOutput:
-        """Start one step; every rank must call this.
-
-        Raises:
-            MicroBatchTooLargeError: on every rank, when one has no memory for the step; weights are unchanged.
-            LocalOutOfMemoryError: on that rank only, in the middle of a collective.
-        """
-        began = time.perf_counter()
-        content = self._prefetcher.take(step_batch)
-        data_time_s = time.perf_counter() - began
-        if isinstance(content, list):
-            return self._eager.compute(step_batch, content, learning_rate, stop_vote, data_time_s)
-        size, num_tokens = self._size(step_batch), self.num_tokens(step_batch)
+    def _start(
+        self, step_batch: StepBatch, inputs: Inputs, learning_rate: float, stop_vote: float, data_time_s: float
+    ) -> StepOutput:
+        if isinstance(inputs, list):
+            return super()._start(step_batch, inputs, learning_rate, stop_vote, data_time_s)
+        shape, num_tokens = self._shape(step_batch), self.num_tokens(step_batch)
         is_new = num_tokens not in self._captured
         if is_new:
-            self._captured[num_tokens] = self._capture(size, content, step_batch.largest)
+            self._captured[num_tokens] = self._capture(shape, inputs, step_batch.largest)
         captured = self._captured[num_tokens]
-        captured.inputs.load(content, stop_vote)
+        captured.inputs.load(inputs, stop_vote)
         self._learning_rate.fill_(learning_rate)
         # A replay reads the current state of the generator, as an eager step does.
-        seed_step(self._eager.seed, step_batch.step, self._topology.rank)
+        seed_step(self.seed, step_batch.step, self.topology.rank)
         captured.graph.replay()
-        return StepOutput(captured.scalars, fed_ids(content, size), data_time_s, is_warmup=is_new)
+        return StepOutput(captured.scalars, fed_ids(inputs, shape), data_time_s, is_warmup=is_new)
 
-    def _make(self, step_batch: StepBatch) -> Tensor | list[MicroBatch]:
-        """Return the inputs of a step: static ones, or micro-batches if the step is not captured."""
-        if len(step_batch.micro_batches) > 1 or step_batch.num_features < self._global_batch_size:
-            return self._eager.batches(step_batch)
-        return fill(self._eager.features, step_batch.micro_batches[0], self._size(step_batch), step_batch.num_features)
-
-    def _size(self, step_batch: StepBatch) -> StaticShape:
-        return StaticShape.of(self.num_tokens(step_batch), self._micro_batch_size, self._max_length)
+    def _shape(self, step_batch: StepBatch) -> StaticShape:
+        return StaticShape(self.num_tokens(step_batch), self.micro_batch_size, self.max_length)
 
     def num_tokens(self, step_batch: StepBatch) -> int:
         """Return the number of tokens that a step is filled up to: all ranks replay the size of the largest share.
@@ -121,30 +92,23 @@ class CudaGraphTrainStep:
 
     def close(self) -> None:
         """Free the graphs before the process group is destroyed, which waits for graphs that use its communicator."""
-        self._prefetcher.close()
+        super().close()
         self._free()
 
     def _free(self) -> None:
-        torch.cuda.synchronize(self._topology.device)
+        torch.cuda.synchronize(self.topology.device)
         for captured in self._captured.values():
             captured.graph.reset()
         self._captured.clear()
 
-    def _capture(self, size: StaticShape, content: Tensor, largest: MicroBatchShape) -> _Captured:
-        """Return the graph of a step of this size; weights and optimizer state do not change.
+    def _capture(self, shape: StaticShape, content: Tensor, largest: MicroBatchShape) -> _Captured:
+        """Return the graph of a step of this shape; weights and optimizer state do not change.
 
-        Args:
-            size: of the graph.
-            content: inputs for the passes before the capture.
-            largest: share of any rank, without placeholders, which is reported and halved if it does not fit.
-
-        Raises:
-            MicroBatchTooLargeError: on every rank, when one has no memory for it; then all graphs are freed.
-            LocalOutOfMemoryError: on that rank only, in the middle of a collective.
+        ``largest``, the largest share of any rank without placeholders, is reported and halved if it does not fit; then
+        all graphs are freed.
         """
-        inputs = StaticInputs(size, self._topology.device)
+        inputs, guard = StaticInputs(shape, self.topology.device), self.guard
         inputs.load(content, stop_vote=0.0)
-        guard = self._eager.guard
         try:
             # Sharded weights are gathered in every pass: none is without collectives.
             if not is_sharded(self.model):
@@ -169,17 +133,17 @@ class CudaGraphTrainStep:
         """Compute the gradients of a step and return this rank's share of the loss."""
         set_gradient_sync(self.model, is_synced=False)
         with self._reducer.during_backward() if self._reducer and is_reduced else nullcontext():
-            return self._eager.backward(batch, num_features)
+            return self.backward(batch, num_features)
 
     def _record(self, inputs: StaticInputs) -> _Captured:
         """Return the graph of a step; gradients must exist."""
         self.updater.make_state()
         self.optimizer.zero_grad()
-        kernel = AdamWKernel(self.optimizer) if self._has_adamw_kernel else None
+        kernel = AdamWKernel(self.optimizer) if self.has_adamw_kernel else None
         if kernel is not None:
             kernel.warm_up()
         graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.current_stream(self._topology.device)
+        stream = torch.cuda.current_stream(self.topology.device)
         # Other threads (NCCL's watchdog, the profiler, the prefetcher) may call CUDA during the capture.
         with (
             _capturable(self.updater, self.optimizer, kernel),
@@ -187,7 +151,7 @@ class CudaGraphTrainStep:
         ):
             micro_batch, num_features, stop_vote = inputs.views()
             loss = self._backward(micro_batch, num_features, is_reduced=True)
-            scalars = self._eager.update(loss, stop_vote, self._learning_rate)
+            scalars = self.update(loss, stop_vote, self._learning_rate)
         if kernel is not None:
             kernel.bind_addresses()
         return _Captured(graph, inputs, scalars, kernel)

@@ -19,12 +19,7 @@ def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> 
     """Return the multiple of tokens to which a rank's share is filled up, a power of two.
 
     It is about half a standard deviation of the share's tokens, so that some sixteen sizes cover nearly all steps,
-    and filling up costs a percent or two.
-
-    Args:
-        deviation: standard deviation of the features' lengths.
-        global_batch_size: features of a step.
-        world_size: ranks that share it.
+    and filling up costs a percent or two. ``deviation`` is that of the features' lengths.
 
     >>> token_quantum(65.0, 24, 1), token_quantum(65.0, 96, 1), token_quantum(65.0, 48, 2)
     (128, 256, 64)
@@ -35,22 +30,16 @@ def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> 
 
 @dataclass(frozen=True)
 class StaticShape:
-    """A fixed size: T tokens, and R rows for features and placeholders."""
+    """A fixed size for a share of features, filled up with placeholders; none has more than ``max_length`` tokens."""
 
     num_tokens: int
-    num_rows: int
+    micro_batch_size: int
     max_length: int
 
-    @classmethod
-    def of(cls, num_tokens: int, micro_batch_size: int, max_length: int) -> "StaticShape":
-        """Return the size that holds a share and the placeholders that fill it up.
-
-        Args:
-            num_tokens: T.
-            micro_batch_size: most features in a share.
-            max_length: tokens of the longest feature, and of a placeholder.
-        """
-        return cls(num_tokens, micro_batch_size + -(-num_tokens // max_length), max_length)
+    @property
+    def num_rows(self) -> int:
+        """Most features and placeholders."""
+        return self.micro_batch_size + -(-self.num_tokens // self.max_length)
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -62,13 +51,8 @@ class StaticShape:
 def fill(features: Features, indices: Indices, size: StaticShape, num_features: int) -> Tensor:
     """Return the int32 content of the buffer: the features, then placeholders of weight 0 up to the size.
 
-    It is in pinned memory if there is a GPU, which torch's allocator reuses. The vote to stop, its last element, is 0.
-
-    Args:
-        features: all of them.
-        indices: those of this rank's share.
-        size: that they fit into.
-        num_features: of the global batch.
+    ``indices`` are those of this rank's share, ``num_features`` counts the global batch. The content is in pinned
+    memory if there is a GPU, which torch's allocator reuses. The vote to stop, its last element, is 0.
     """
     begins = features.offsets[indices]
     lengths = (features.offsets[indices + 1] - begins).astype(np.int64)

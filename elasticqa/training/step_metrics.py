@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -54,39 +54,22 @@ class _Pending:
     is_warmup: bool
 
 
+@dataclass(kw_only=True)
 class MetricsQueue:
     """Takes the outputs of steps, and records their metrics in order once they are on the host."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        topology: Topology,
-        progress: Progress,
-        sampler: Sampler,
-        recorder: Recorder,
-        *,
-        is_scaled: bool,
-    ) -> None:
-        """Start without a step.
-
-        Args:
-            config: of the run.
-            topology: of this attempt.
-            progress: gets losses and times as they are read.
-            sampler: names the features of a step.
-            recorder: of this rank.
-            is_scaled: the loss is scaled up, so a gradient norm may overflow once in a while.
-        """
-        self._config = config
-        self._topology = topology
-        self._progress = progress
-        self._sampler = sampler
-        self._recorder = recorder
-        self._is_scaled = is_scaled
-        self._copies: HostCopies[_Pending] = HostCopies()
-        self._clock = 0.0
-        self._num_pushed = 0
-        self._is_slowed = False
+    config: TrainConfig
+    topology: Topology
+    progress: Progress
+    """Gets losses and times as they are read."""
+    sampler: Sampler
+    recorder: Recorder
+    is_scaled: bool
+    """The loss is scaled up, so a gradient norm may overflow once in a while."""
+    _copies: HostCopies[_Pending] = field(init=False, default_factory=HostCopies)
+    _clock: float = field(init=False, default=0.0)
+    _num_pushed: int = field(init=False, default=0)
+    _is_slowed: bool = field(init=False, default=False)
 
     def restart_clock(self) -> None:
         """Leave the time since the last reading out of the next step."""
@@ -117,13 +100,13 @@ class MetricsQueue:
             metrics = self._metrics(pending, loss, norm, step_time_s)
             # A later step's compilation or capture on the host falls into the time until this reading.
             self._is_slowed = False
-            self._progress.train_time_s += step_time_s
-            self._progress.last_losses.append(loss)
-            self._recorder.log_step(metrics)
+            self.progress.train_time_s += step_time_s
+            self.progress.last_losses.append(loss)
+            self.recorder.log_step(metrics)
             votes += stop_votes
-            is_overflow = self._is_scaled and scale >= 1 and math.isfinite(loss)
+            is_overflow = self.is_scaled and scale >= 1 and math.isfinite(loss)
             if not math.isfinite(loss) or not (math.isfinite(norm) or is_overflow):
-                _, batch = self._sampler.global_batch(pending.step_batch.step)
+                _, batch = self.sampler.global_batch(pending.step_batch.step)
                 raise NonFiniteLossError(metrics, batch.tolist())
         return votes
 
@@ -132,7 +115,7 @@ class MetricsQueue:
         return StepMetrics(
             step=step_batch.step + 1,
             epoch=step_batch.epoch,
-            samples_seen=self._progress.plan.samples_seen(step_batch.step + 1),
+            samples_seen=self.progress.plan.samples_seen(step_batch.step + 1),
             loss=loss,
             grad_norm=norm,
             learning_rate=pending.learning_rate,
@@ -140,9 +123,9 @@ class MetricsQueue:
             data_time_s=pending.data_time_s,
             num_features=step_batch.num_features,
             num_tokens=step_batch.num_tokens,
-            num_padded_tokens=step_batch.num_features * self._config.max_length,
+            num_padded_tokens=step_batch.num_features * self.config.max_length,
             is_warmup=pending.is_warmup or self._is_slowed,
             max_rank_tokens=step_batch.max_share_tokens,
-            mean_rank_tokens=step_batch.num_tokens / self._topology.world_size,
-            **memory_peaks(self._topology.device),
+            mean_rank_tokens=step_batch.num_tokens / self.topology.world_size,
+            **memory_peaks(self.topology.device),
         )

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
@@ -22,7 +22,9 @@ from elasticqa.models.parallelize import DTYPES, is_sharded, set_gradient_sync
 from elasticqa.models.question_answering import feature_losses
 from elasticqa.training.oom_recovery import MemoryGuard
 from elasticqa.training.optimizer import Updater
-from elasticqa.training.rng import seed_step
+
+Inputs = list[MicroBatch] | Tensor
+"""A step's inputs: micro-batches, or the content of the buffer of a captured step."""
 
 
 @dataclass(frozen=True)
@@ -43,41 +45,11 @@ class StepOutput:
     is_warmup: bool = False
 
 
-class TrainStep(Protocol):
-    """Runs the steps of a trainer: eagerly, or as CUDA graphs."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The parallelized model."""
-
-    @property
-    def optimizer(self) -> AdamW:
-        """The optimizer of that model."""
-
-    @property
-    def updater(self) -> Updater:
-        """Clips, scales and applies updates."""
-
-    @property
-    def precision(self) -> Precision:
-        """The precision in use: never ``auto``."""
-
-    def prime(self, step: int) -> None:
-        """Prepare for the first step, numbered from 0; every rank must call this."""
-
-    def run(self, step_batch: StepBatch, learning_rate: float, stop_vote: float = 0.0) -> StepOutput:
-        """Start one step; every rank must call this.
-
-        Raises:
-            MicroBatchTooLargeError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
-            LocalOutOfMemoryError: on that rank only, in the middle of a collective.
-        """
-
-    def prefetch(self, sampler: Sampler) -> None:
-        """Prefetch the batches of the sampler's steps until closed."""
-
-    def close(self) -> None:
-        """End threads and free CUDA graphs; call it before the process group is destroyed."""
+def seed_step(seed: int, step: int, rank: int) -> None:
+    """Seed dropout on every device as a function of the place: there is no generator state to save and restore."""
+    state = np.random.SeedSequence([seed, step, rank]).generate_state(1, dtype=np.uint64)
+    # torch.manual_seed takes a signed 64-bit integer.
+    torch.manual_seed(int(state[0] >> np.uint64(1)))
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
@@ -88,7 +60,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 @dataclass(kw_only=True)
-class EagerTrainStep:
+class TrainStep:
     """Runs steps operator by operator: any model, device, strategy and number of micro-batches."""
 
     topology: Topology
@@ -101,19 +73,19 @@ class EagerTrainStep:
     losses: Callable[[Tensor, MicroBatch], Tensor] = feature_losses
     """Computes the loss of each feature from the logits; may be compiled."""
     guard: MemoryGuard = field(init=False)
-    _prefetcher: Prefetcher[list[MicroBatch]] = field(init=False)
+    _prefetcher: Prefetcher[Inputs] = field(init=False)
 
     def __post_init__(self) -> None:
         """Start with no shape known to fit, and nothing prefetched."""
         self.guard = MemoryGuard(self.topology)
-        self._prefetcher = Prefetcher(self.batches)
+        self._prefetcher = Prefetcher(self.inputs)
 
     def prefetch(self, sampler: Sampler) -> None:
-        """Prefetch the batches of the sampler's steps until closed."""
+        """Prefetch the inputs of the sampler's steps until closed."""
         self._prefetcher.start(sampler, self.topology.device)
 
     def close(self) -> None:
-        """End the prefetching thread."""
+        """End the prefetching thread; call it before the process group is destroyed."""
         self._prefetcher.close()
 
     def prime(self, step: int) -> None:
@@ -127,41 +99,31 @@ class EagerTrainStep:
         self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), 1)
         self.optimizer.zero_grad()
 
-    def batches(self, step_batch: StepBatch) -> list[MicroBatch]:
-        """Return a step's micro-batches on the host; other threads may call this."""
+    def inputs(self, step_batch: StepBatch) -> Inputs:
+        """Return a step's inputs on the host; other threads may call this."""
         packed = [pack(self.features, indices) for indices in step_batch.micro_batches]
         return packed if self.topology.device.type == "cpu" else [batch.pinned() for batch in packed]
 
     def run(self, step_batch: StepBatch, learning_rate: float, stop_vote: float = 0.0) -> StepOutput:
-        """Compute one step and start the update; every rank must call this.
-
-        Args:
-            step_batch: what this rank feeds.
-            learning_rate: of this step.
-            stop_vote: of this rank, 1.0 to stop.
+        """Compute one step and start the update; a vote of 1.0 asks all ranks to stop. Every rank must call this.
 
         Raises:
             MicroBatchTooLargeError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
             LocalOutOfMemoryError: on that rank only, in the middle of a collective.
         """
         began = time.perf_counter()
-        batches = self._prefetcher.take(step_batch)
+        inputs = self._prefetcher.take(step_batch)
         data_time_s = time.perf_counter() - began
-        return self.compute(step_batch, batches, learning_rate, stop_vote, data_time_s)
+        return self._start(step_batch, inputs, learning_rate, stop_vote, data_time_s)
 
-    def compute(
-        self,
-        step_batch: StepBatch,
-        batches: list[MicroBatch],
-        learning_rate: float,
-        stop_vote: float,
-        data_time_s: float,
+    def _start(
+        self, step_batch: StepBatch, inputs: Inputs, learning_rate: float, stop_vote: float, data_time_s: float
     ) -> StepOutput:
-        """Run a step whose batches are ready."""
+        assert isinstance(inputs, list)
         seed_step(self.seed, step_batch.step, self.topology.rank)
-        loss = self._accumulate(step_batch, batches)
+        loss = self._accumulate(step_batch, inputs)
         scalars = self.update(loss, torch.full_like(loss, stop_vote), learning_rate)
-        return StepOutput(scalars, [index for batch in batches for index in batch.fed_ids()], data_time_s)
+        return StepOutput(scalars, [index for batch in inputs for index in batch.fed_ids()], data_time_s)
 
     def _accumulate(self, step_batch: StepBatch, batches: list[MicroBatch]) -> Tensor:
         """Accumulate and reduce the gradients, and return this rank's share of the loss."""

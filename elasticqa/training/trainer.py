@@ -46,9 +46,13 @@ class Trainer:
 
     def __post_init__(self) -> None:
         """Start with an empty queue of metrics."""
-        is_scaled = self.train_step.precision == "fp16"
         self.metrics = MetricsQueue(
-            self.config, self.topology, self.progress, self.sampler, self.recorder, is_scaled=is_scaled
+            config=self.config,
+            topology=self.topology,
+            progress=self.progress,
+            sampler=self.sampler,
+            recorder=self.recorder,
+            is_scaled=self.train_step.precision == "fp16",
         )
 
     @property

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from elasticqa.data.micro_batch import MicroBatch
 from elasticqa.training import builder, main
-from elasticqa.training.train_step import EagerTrainStep
+from elasticqa.training.train_step import TrainStep
 
 TOKENS_VARIABLE = "TEST_TOKENS"
 
 
-class ShortOfMemory(EagerTrainStep):
+class ShortOfMemory(TrainStep):
     """Runs out of memory like a GPU: while the other ranks wait for this rank's part of the weights."""
 
     def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:
@@ -25,5 +25,5 @@ class ShortOfMemory(EagerTrainStep):
 
 
 if __name__ == "__main__":
-    builder.EagerTrainStep = ShortOfMemory  # type: ignore[attr-defined]
+    builder.TrainStep = ShortOfMemory  # type: ignore[attr-defined]
     sys.exit(main.main())

@@ -6,7 +6,7 @@ from elasticqa.data.sampler import Sampler
 from elasticqa.distributed.topology import Topology
 from elasticqa.models.parallelize import parallelize
 from elasticqa.training.optimizer import Updater, build_optimizer
-from elasticqa.training.train_step import EagerTrainStep
+from elasticqa.training.train_step import TrainStep
 from tests.support.models import random_features, tiny
 
 CONFIG = TrainConfig(learning_rate=1e-2)
@@ -14,11 +14,11 @@ FEATURES = random_features((12, 3, 40, 7, 22, 31, 5, 9, 18, 2, 27))
 BATCH = 4
 
 
-def new_train_step(topology: Topology, parallel: Parallel, precision: Precision = "fp32") -> EagerTrainStep:
+def new_train_step(topology: Topology, parallel: Parallel, precision: Precision = "fp32") -> TrainStep:
     """Return a train step with initial weights."""
     model = parallelize(tiny("bert", "packed"), parallel, topology, precision)
     optimizer = build_optimizer(model, CONFIG)
-    return EagerTrainStep(
+    return TrainStep(
         topology=topology,
         features=FEATURES,
         model=model,
@@ -29,7 +29,7 @@ def new_train_step(topology: Topology, parallel: Parallel, precision: Precision 
     )
 
 
-def losses(train_step: EagerTrainStep, steps: range) -> list[float]:
+def losses(train_step: TrainStep, steps: range) -> list[float]:
     """Return the losses of steps, numbered from 0; an epoch has 3 steps, and the last of them has 3 features."""
     sampler = Sampler(
         BatchPlan(len(FEATURES), BATCH, 3, 1000),

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
     ("indices", "num_tokens"), [((0, 1, 2), 64), ((5,), 64), ((7,), 256), ((), 128), ((0, 1, 2, 3, 4, 5, 6, 7), 154)]
 )
 def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tuple[int, ...], num_tokens: int) -> None:
-    size = StaticShape.of(num_tokens, 8, 64)
+    size = StaticShape(num_tokens, 8, 64)
     chosen = np.array(indices, dtype=np.int64)
     static = StaticInputs(size, CPU)
     content = fill(FEATURES, chosen, size, 11)
@@ -38,7 +38,7 @@ def test_filled_batch_gives_the_loss_and_gradients_of_the_packed_one(indices: tu
 
 
 def test_buffer_takes_the_next_batch_in_place() -> None:
-    size = StaticShape.of(128, 4, 64)
+    size = StaticShape(128, 4, 64)
     static = StaticInputs(size, CPU)
     static.load(fill(FEATURES, np.array([0, 1]), size, 2), stop_vote=0.0)
     batch, _, _ = static.views()

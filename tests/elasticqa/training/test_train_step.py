@@ -2,7 +2,7 @@
 
 import torch
 
-from elasticqa.training.rng import seed_step
+from elasticqa.training.train_step import seed_step
 
 
 def draw(seed: int, step: int, rank: int) -> tuple[float, ...]:
