@@ -28,7 +28,7 @@ from dashboard.routes import (
     speedup,
     throughput,
 )
-from dashboard.routes.group_cache import GroupCache
+from dashboard.routes.dependencies import GroupCache
 from dashboard.security.login_link import hide_tokens_in_access_log, log_login_link
 from dashboard.security.middleware import AllowedHosts, Login, SecurityMiddleware
 from dashboard.security.token_file import load_token
@@ -44,9 +44,7 @@ PAGES = (runs, run, profile, predictions, speedup, throughput, profiler, run_fig
 def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> FastAPI:
     """Return the application; files and database are opened when it starts.
 
-    Args:
-        settings: where the record is and who may see it.
-        clock: returns Unix seconds; decides which runs are lost.
+    The clock returns Unix seconds; it decides which runs are lost.
     """
 
     @asynccontextmanager

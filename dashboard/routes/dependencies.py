@@ -1,13 +1,52 @@
-"""What FastAPI passes to a route: a database session, the time, the runs directory and the cache of groups."""
+"""What FastAPI passes to a route: query parameters, a database session, the time, and a cache of groups."""
 
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import Depends, Request
+from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from dashboard.routes.group_cache import GroupCache
+from db.queries import Group, groups_revision
+
+MAX_ENTRIES = 16
+"""An entry can hold thousands of runs, and the address of a page decides how many entries there are."""
+
+
+class PageQuery(BaseModel):
+    """Query parameters of a page."""
+
+    def address(self, path: str, **changes: str | int) -> str:
+        """Return the address of a path with these parameters, some of them changed; defaults are left out."""
+        query = self.model_copy(update=changes).model_dump(by_alias=True, exclude_defaults=True)
+        return path + (f"?{urlencode(query)}" if query else "")
+
+
+class GroupCache:
+    """Keeps groups of repeats until a finished run is added, removed or changed; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[Any, ...], list[Group]] = OrderedDict()
+
+    def get(self, session: Session, find: Callable[..., list[Group]], *arguments: str | None) -> list[Group]:
+        """Return ``find(session, *arguments)``, which must depend on finished runs only; do not change the list."""
+        # The revision is read before the groups: a change in between is then seen by the next request.
+        key = (groups_revision(session), find, *arguments)
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key]
+        groups = find(session, *arguments)
+        with self._lock:
+            self._entries[key] = groups
+            while len(self._entries) > MAX_ENTRIES:
+                self._entries.popitem(last=False)
+        return groups
 
 
 def session_of(request: Request) -> Iterator[Session]:
@@ -28,8 +67,7 @@ def runs_dir_of(request: Request) -> Path:
 
 def group_cache_of(request: Request) -> GroupCache:
     """Return the application's cache of groups."""
-    cache: GroupCache = request.app.state.group_cache
-    return cache
+    return request.app.state.group_cache  # type: ignore[no-any-return]
 
 
 SessionDep = Annotated[Session, Depends(session_of)]

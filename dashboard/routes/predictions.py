@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, HTTPException, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.rendering.responses import render
-from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
+from dashboard.routes.dependencies import NowDep, PageQuery, RunsDirDep, SessionDep
 from dashboard.text import formats
 from db import queries
 
@@ -22,7 +21,7 @@ MAX_ANSWER = 200
 router = APIRouter(include_in_schema=False)
 
 
-class PredictionsQuery(BaseModel):
+class PredictionsQuery(PageQuery):
     """Query parameters of one page; without `evaluation`, the newest one with predictions."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -32,12 +31,6 @@ class PredictionsQuery(BaseModel):
     answer_filter: queries.AnswerFilter = Field("all", alias="filter")
     text: str = Field("", max_length=200)
     page: int = Field(1, ge=1, le=1_000_000)
-
-    def address(self, run_id_in_address: str, **changes: str | int) -> str:
-        """Return the address of this query with some parameters changed; defaults are left out."""
-        values = {**self.model_dump(by_alias=True), **changes}
-        query = {name: value for name, value in values.items() if value not in {"", "all", 1}}
-        return f"/runs/{run_id_in_address}/predictions" + (f"?{urlencode(query)}" if query else "")
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,15 @@
 """Profiler traces of all runs side by side at /profiler."""
 
 from typing import Annotated
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.figures.profile import parts_figure
 from dashboard.rendering.responses import figure_response, render
-from dashboard.routes.dependencies import SessionDep
+from dashboard.routes.dependencies import PageQuery, SessionDep
 from dashboard.text import formats
 from db import queries
 
@@ -18,16 +17,11 @@ PAGE_SIZE = 25
 router = APIRouter(include_in_schema=False)
 
 
-class ProfilerQuery(BaseModel):
+class ProfilerQuery(PageQuery):
     """Query parameters of one page; an empty device name does not filter."""
 
     device_name: str = ""
     page: int = Field(1, ge=1, le=1_000_000)
-
-    def address(self, path: str, page: int) -> str:
-        """Return the address of a page, or of its figure, with the same filter."""
-        values = {"device_name": self.device_name, "page": page}
-        return f"{path}?{urlencode({name: value for name, value in values.items() if value not in {'', 1}})}"
 
 
 @router.get("/profiler")

@@ -2,15 +2,14 @@
 
 from dataclasses import fields
 from typing import Annotated
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dashboard.rendering.responses import render
-from dashboard.routes.dependencies import NowDep, SessionDep
+from dashboard.routes.dependencies import NowDep, PageQuery, SessionDep
 from db.queries import RunFilters, RunOrder, list_runs
 from db.queries.runs import Direction, SortColumn
 
@@ -35,7 +34,7 @@ _ASCENDING_FIRST = frozenset({"name", "recipe", "model", "parallel", "device_nam
 router = APIRouter(include_in_schema=False)
 
 
-class RunsQuery(BaseModel):
+class RunsQuery(PageQuery):
     """Query parameters of one page of the table; an empty form field does not filter."""
 
     status: str = ""
@@ -53,17 +52,11 @@ class RunsQuery(BaseModel):
         """Return the filters of the query."""
         return RunFilters(**{field.name: getattr(self, field.name).strip() or None for field in fields(RunFilters)})
 
-    def address(self, **changes: str | int) -> str:
-        """Return the address of this query with some parameters changed; defaults are left out."""
-        values = {**self.model_dump(), **changes}
-        query = {name: value for name, value in values.items() if value != type(self).model_fields[name].default}
-        return "/runs" + (f"?{urlencode(query)}" if query else "")
-
     def sorted_by(self, column: SortColumn) -> str:
         """Return the address of a column's heading: sort by the column, or reverse the order."""
         first: Direction = "asc" if column in _ASCENDING_FIRST else "desc"
         other: Direction = "desc" if self.direction == "asc" else "asc"
-        return self.address(sort=column, direction=other if column == self.sort else first, page=1)
+        return self.address("/runs", sort=column, direction=other if column == self.sort else first, page=1)
 
 
 @router.get("/")
@@ -75,21 +68,16 @@ def home() -> Response:
 @router.get("/runs")
 def runs(request: Request, session: SessionDep, now: NowDep, query: Annotated[RunsQuery, Query()]) -> Response:
     """Show one page of the table."""
-    found = list_runs(
-        session,
-        now,
-        query.filters(),
-        RunOrder(query.sort, query.direction),
-        limit=PAGE_SIZE,
-        offset=(query.page - 1) * PAGE_SIZE,
-    )
+    first_row = (query.page - 1) * PAGE_SIZE
+    order = RunOrder(query.sort, query.direction)
+    found = list_runs(session, now, query.filters(), order, limit=PAGE_SIZE, offset=first_row)
     context = {
         "now": now,
         "query": query,
         "found": found,
         "columns": COLUMNS,
         "num_pages": max(1, -(-found.num_matching // PAGE_SIZE)),
-        "first_row": (query.page - 1) * PAGE_SIZE,
+        "first_row": first_row,
         "has_own_runs": any(value != "reported" for value, _ in found.choices["provenance"]),
         "is_filtered": query.filters() != RunFilters(),
         "is_live": any(row.status == "running" for row in found.rows),

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dashboard.figures.comparison import throughput_figure
 from dashboard.rendering.responses import figure_response, render
-from dashboard.routes.dependencies import GroupCacheDep, SessionDep
+from dashboard.routes.dependencies import GroupCacheDep, PageQuery, SessionDep
 from dashboard.text import labels
 from db.ingest.step_summaries import SUMMARY_STEPS
 from db.queries import (
@@ -29,17 +27,12 @@ MAX_GROUPS = 40
 router = APIRouter(include_in_schema=False)
 
 
-class ThroughputQuery(BaseModel):
+class ThroughputQuery(PageQuery):
     """Query parameters of the page; an empty form field does not filter."""
 
     recipe: str = ""
     device_name: str = ""
     parallel: str = ""
-
-    def address(self, path: str) -> str:
-        """Return the address of a page or figure of the same groups."""
-        query = {name: value for name, value in self.model_dump().items() if value}
-        return path + (f"?{urlencode(query)}" if query else "")
 
 
 @dataclass(frozen=True)
@@ -103,12 +96,7 @@ def shown_groups(groups: list[Group], query: ThroughputQuery) -> ShownGroups:
 
 
 def throughput_row(group: Group, steps: StepSpeed) -> ThroughputRow:
-    """Return the table row of a group.
-
-    Args:
-        group: every repeat has a throughput.
-        steps: step times of its newest repeat.
-    """
+    """Return the table row of a group whose repeats all have a throughput; the steps are of the newest repeat."""
     setting = group.setting
     samples_per_s = statistics.median(group.values_of("samples_per_s"))
     tokens, memory = group.values_of("tokens_per_s"), group.values_of("peak_memory_bytes")

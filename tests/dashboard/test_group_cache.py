@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from dashboard.routes.group_cache import MAX_ENTRIES, GroupCache
+from dashboard.routes.dependencies import MAX_ENTRIES, GroupCache
 from db.ingest.update import ingest
 from db.queries import Group, speedup_groups
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
