@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-packages=(chromium debootstrap docker.io iptables postgresql munge slurmctld slurmd slurm-client slurmdbd mariadb-server iproute2 procps util-linux)
+packages=(chromium debootstrap docker.io iptables postgresql munge slurmctld slurmd slurm-client iproute2 procps util-linux)
 
 made=() lane=
 clean() {

@@ -168,10 +168,12 @@ class TrainConfig:
         {'seed': (1, 42)}
         """
         may_change = CHANGEABLE_FIELDS if may_change is None else may_change
+        # An option that is younger than the recorded attempt had its default there.
+        before = TrainConfig().to_dict() | recorded
         return {
-            field.name: (recorded.get(field.name), getattr(self, field.name))
+            field.name: (before[field.name], getattr(self, field.name))
             for field in fields(self)
-            if field.name not in may_change and recorded.get(field.name) != getattr(self, field.name)
+            if field.name not in may_change and before[field.name] != getattr(self, field.name)
         }
 
 
