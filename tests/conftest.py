@@ -15,6 +15,9 @@ from transformers import BertConfig, BertForQuestionAnswering
 from db.engine import create_engine_for, migrate
 from tests.support.paths import REPOSITORY
 
+# More threads than free cores wait for each other: a step of a tiny model takes ten times as long.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
