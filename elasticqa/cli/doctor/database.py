@@ -22,12 +22,7 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def check_database(url: str, mounts: str) -> Finding:
-    """Return whether the database can be used, without changing its schema.
-
-    Args:
-        url: of the database.
-        mounts: text of `/proc/self/mountinfo`.
-    """
+    """Return whether the database can be used, without changing its schema; ``mounts`` is `/proc/self/mountinfo`."""
     try:
         parsed = make_url(url)
     except ArgumentError:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,27 +14,6 @@ from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
 
 TIMEOUT_S = 120
 _NVIDIA = "0x10de"
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """NVIDIA GPUs and driver as the system lists them, even if torch cannot use them."""
-
-    has_gpu: bool
-    driver: str | None
-    visible_devices: str | None
-    """`CUDA_VISIBLE_DEVICES`, or None if it is not set."""
-
-    @classmethod
-    def of(cls, environ: Mapping[str, str], system: Path = Path("/sys")) -> "Hardware":
-        """Return the hardware listed in ``system``, Linux's `/sys`."""
-        vendors = (system / "bus" / "pci" / "devices").glob("*/vendor")
-        version = system / "module" / "nvidia" / "version"
-        return cls(
-            has_gpu=any(vendor.read_text().strip() == _NVIDIA for vendor in vendors),
-            driver=version.read_text().strip() if version.is_file() else None,
-            visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
-        )
 
 
 def check(environ: Mapping[str, str]) -> list[Finding]:
@@ -55,11 +33,22 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return [fail("torch", f"cannot be used: {last}", "pip install --force-reinstall torch")]
-    return judge(json.loads(done.stdout), Hardware.of(environ))
+    return judge(json.loads(done.stdout), nvidia_hardware(), environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-def judge(probe: Mapping[str, Any], hardware: Hardware) -> list[Finding]:
-    """Return the findings for the output of the probe."""
+def nvidia_hardware(system: Path = Path("/sys")) -> tuple[bool, str | None]:
+    """Return whether Linux's `/sys` lists an NVIDIA GPU, and the version of the loaded driver."""
+    vendors = (system / "bus" / "pci" / "devices").glob("*/vendor")
+    version = system / "module" / "nvidia" / "version"
+    has_gpu = any(vendor.read_text().strip() == _NVIDIA for vendor in vendors)
+    return has_gpu, version.read_text().strip() if version.is_file() else None
+
+
+def judge(
+    probe: Mapping[str, Any], hardware: tuple[bool, str | None], visible_devices: str | None = None
+) -> list[Finding]:
+    """Return the findings for the output of the probe, `nvidia_hardware` and the value of CUDA_VISIBLE_DEVICES."""
+    has_gpu, driver = hardware
     backends = ["gloo"] * bool(probe["gloo"]) + ([f"NCCL {probe['nccl']}"] if probe["nccl"] else [])
     found = f"torch {probe['version']}, CUDA {probe['cuda'] or 'none'}, {', '.join(backends) or 'no backend'}"
     if not probe["gloo"]:
@@ -69,32 +58,33 @@ def judge(probe: Mapping[str, Any], hardware: Hardware) -> list[Finding]:
     else:
         findings = [ok("torch", found)]
     if not probe["devices"]:
-        return [*findings, _no_gpu(probe, hardware)]
-    findings += [_gpu(index, device, hardware) for index, device in enumerate(probe["devices"])]
+        is_hidden = visible_devices is not None and visible_devices.strip() in ("", "-1")
+        return [*findings, _no_gpu(probe, driver, has_gpu=has_gpu, is_hidden=is_hidden)]
+    findings += [_gpu(index, device, driver) for index, device in enumerate(probe["devices"])]
     return [*findings, check_compiler(Path(sysconfig.get_path("include")), shutil.which("cc") or shutil.which("gcc"))]
 
 
-def _no_gpu(probe: Mapping[str, Any], hardware: Hardware) -> Finding:
-    if hardware.visible_devices is not None and hardware.visible_devices.strip() in ("", "-1"):
+def _no_gpu(probe: Mapping[str, Any], driver: str | None, *, has_gpu: bool, is_hidden: bool) -> Finding:
+    if is_hidden:
         return ok("gpu", "hidden by CUDA_VISIBLE_DEVICES: training runs on the CPU in fp32")
-    if not hardware.has_gpu:
+    if not has_gpu:
         return ok("gpu", "none in this machine: training runs on the CPU in fp32")
     if probe["cuda"] is None:
         advice = "install a build for CUDA: https://pytorch.org/get-started/locally"
         return fail("gpu", f"there is an NVIDIA device, but torch {probe['version']} is built for CPUs only", advice)
-    if hardware.driver is None:
+    if driver is None:
         found = "there is an NVIDIA device, but its driver is not loaded"
         return fail("gpu", found, "install the driver; in a container, start it with its GPUs (--gpus all)")
     reason = f" ({probe['warnings'][0]})" if probe["warnings"] else ""
-    found = f"driver {hardware.driver} is loaded, but torch built for CUDA {probe['cuda']} sees no device{reason}"
+    found = f"driver {driver} is loaded, but torch built for CUDA {probe['cuda']} sees no device{reason}"
     advice = f"update the driver to one for CUDA {probe['cuda']}, or give this process the devices (/dev/nvidia*)"
     return fail("gpu", found, advice)
 
 
-def _gpu(index: int, device: Mapping[str, Any], hardware: Hardware) -> Finding:
+def _gpu(index: int, device: Mapping[str, Any], driver: str | None) -> Finding:
     found = (
         f"{index}: {device['name']}, {device['memory_bytes'] / 2**30:.1f} GiB, capability {device['capability']}, "
-        f"{'bf16' if device['bf16'] else 'no bf16: trains in fp16'}, driver {hardware.driver or 'unknown'}"
+        f"{'bf16' if device['bf16'] else 'no bf16: trains in fp16'}, driver {driver or 'unknown'}"
     )
     if device["error"] is None:
         return ok("gpu", found)
@@ -106,12 +96,7 @@ def _gpu(index: int, device: Mapping[str, Any], hardware: Hardware) -> Finding:
 
 
 def check_compiler(include: Path, compiler: str | None) -> Finding:
-    """Return whether torch.compile can build the code that launches its kernels.
-
-    Args:
-        include: directory of Python's C headers.
-        compiler: path of a C compiler, or None.
-    """
+    """Return whether torch.compile can build the code that launches its kernels."""
     if compiler is None:
         return warn("compiler", "no C compiler on PATH, so torch.compile fails", "install gcc, or set CC to a compiler")
     if not (include / "Python.h").is_file():

@@ -42,13 +42,7 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def check_file_system(path: Path, mounts: str, *, has_slurm: bool) -> Finding:
-    """Return whether all machines that need the home directory can see it.
-
-    Args:
-        path: of the home directory.
-        mounts: text of `/proc/self/mountinfo`.
-        has_slurm: whether jobs will run on other machines.
-    """
+    """Return whether all machines that need the home directory can see it; ``mounts`` is `/proc/self/mountinfo`."""
     kind = file_system_of(path, mounts)
     if kind in SHARED_FILE_SYSTEMS:
         return ok("home", f"{path} is writable, on {kind}, which other machines can mount")
@@ -86,11 +80,7 @@ def check_locks(path: Path) -> Finding:
 
 
 def check_clock(skew_s: float) -> Finding:
-    """Return whether this machine's clock agrees with the file server's; a run with old lines counts as lost.
-
-    Args:
-        skew_s: seconds by which the file server is ahead.
-    """
+    """Return whether this machine's clock agrees with the file server's; a run with old lines counts as lost."""
     if abs(skew_s) > MAX_CLOCK_SKEW_S:
         advice = "synchronize the clocks of all machines (systemd-timesyncd, chrony)"
         return warn("clock", f"the clock of the home directory's server differs by {skew_s:+.0f} s", advice)

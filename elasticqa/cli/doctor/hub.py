@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from db.storage.home import home_of
 from elasticqa.cli.doctor.finding import Finding, ok, warn
@@ -35,39 +36,26 @@ def check_recipes(datasets: Path, hub: Hub) -> list[Finding]:
         datasets: directory of prepared data sets.
         hub: to query; nothing is downloaded.
     """
-    findings = []
     models = {config.model: name for name, config in reversed(RECIPES.items())}
-    for model, recipe in models.items():
-        path = _path_of_model(model)
-        reason = None if path else hub.why_unavailable("models", model)
-        findings.append(_finding("model", model, recipe, path, reason))
     names = {config.dataset: name for name, config in reversed(RECIPES.items())}
-    for dataset, recipe in names.items():
-        path = _path_of_dataset(dataset, datasets)
-        reason = None if path else hub.why_unavailable("datasets", dataset)
-        findings.append(_finding("dataset", dataset, recipe, path, reason))
-    return findings
+    return [
+        *(_look_up("model", name, recipe, datasets, hub) for name, recipe in models.items()),
+        *(_look_up("dataset", name, recipe, datasets, hub) for name, recipe in names.items()),
+    ]
 
 
-def _finding(kind: str, name: str, recipe: str, path: Path | None, reason: str | None) -> Finding:
-    if path is not None:
+def _look_up(kind: Literal["model", "dataset"], name: str, recipe: str, datasets: Path, hub: Hub) -> Finding:
+    try:
+        if kind == "model":
+            path = Path(resolve_model(name, _EmptyHub()))
+        else:
+            path = resolve_dataset(name, None, datasets, _EmptyHub()).train.parent
+    except ConfigError:
+        reason = hub.why_unavailable("models" if kind == "model" else "datasets", name)
+    else:
         return ok(kind, f"{name} is here: {path}")
     prepare = f"elasticqa prepare --recipe {recipe}"
     if reason is None:
         return ok(kind, f"{name} can be downloaded; for nodes without a network, run `{prepare}` first")
     advice = f"run `{prepare}` where the hub can be reached and copy its directories here, or give --{kind} a path"
     return warn(kind, f"{name} is not here: {reason}", advice)
-
-
-def _path_of_model(name: str) -> Path | None:
-    try:
-        return Path(resolve_model(name, _EmptyHub()))
-    except ConfigError:
-        return None
-
-
-def _path_of_dataset(name: str, datasets: Path) -> Path | None:
-    try:
-        return resolve_dataset(name, None, datasets, _EmptyHub()).train.parent
-    except ConfigError:
-        return None

@@ -10,28 +10,22 @@ from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
 MIN_SHARED_MEMORY = 2**30
 """Bytes; NCCL's buffers on a node with eight GPUs take most of it."""
 _MIN_FREE = 64 * 2**20
-_UNLIMITED = resource.RLIM_INFINITY
-
 _MINIMUM = {
     "RLIMIT_NOFILE": (1024, "open files", "ulimit -n 4096"),
     "RLIMIT_NPROC": (4096, "processes and threads", "ulimit -u 16384"),
-    "RLIMIT_AS": (64 * 2**30, "bytes of address space", "ulimit -v unlimited"),
-    "RLIMIT_CPU": (
-        7 * 86_400,
-        "seconds of CPU time",
-        "ulimit -t unlimited, or train in a job instead of on a login node",
+    "RLIMIT_AS": (2**36, "bytes of address space", "ulimit -v unlimited"),
+    "RLIMIT_CPU": (604_800, "seconds of CPU time", "ulimit -t unlimited, or train in a job, not on a login node"),
+    "RLIMIT_MEMLOCK": (
+        2**30,
+        "bytes of locked memory",
+        "ulimit -l unlimited; on Slurm PropagateResourceLimitsExcept=MEMLOCK",
     ),
 }
-_LOCKED_MEMORY = (
-    2**30,
-    "bytes of locked memory",
-    "ulimit -l unlimited; on Slurm PropagateResourceLimitsExcept=MEMLOCK",
-)
 
 
 def check(_: Mapping[str, str]) -> list[Finding]:
     """Check /dev/shm and the limits of this process."""
-    limits = {name: resource.getrlimit(getattr(resource, name))[0] for name in (*_MINIMUM, "RLIMIT_MEMLOCK")}
+    limits = {name: resource.getrlimit(getattr(resource, name))[0] for name in _MINIMUM}
     has_infiniband = any(Path("/sys/class/infiniband").glob("*"))
     return [check_shared_memory(Path("/dev/shm")), *check_limits(limits, has_infiniband=has_infiniband)]
 
@@ -56,17 +50,10 @@ def judge_shared_memory(path: Path, total: int, free: int) -> Finding:
 
 
 def check_limits(limits: Mapping[str, int], *, has_infiniband: bool) -> list[Finding]:
-    """Return the limits that are too low.
-
-    Args:
-        limits: soft limits by name.
-        has_infiniband: whether to check locked memory, which its driver needs.
-    """
-    minima = _MINIMUM | ({"RLIMIT_MEMLOCK": _LOCKED_MEMORY} if has_infiniband else {})
-    findings = []
-    for name, (minimum, what, advice) in minima.items():
-        value = limits[name]
-        if value != _UNLIMITED and value < minimum:
-            found = f"at most {value:,} {what}; at least {minimum:,} are needed"
-            findings.append(warn("limits", found, advice))
+    """Return the soft limits that are too low; InfiniBand's driver alone needs locked memory."""
+    findings = [
+        warn("limits", f"at most {limits[name]:,} {what}; at least {minimum:,} are needed", advice)
+        for name, (minimum, what, advice) in _MINIMUM.items()
+        if (name != "RLIMIT_MEMLOCK" or has_infiniband) and resource.RLIM_INFINITY != limits[name] < minimum
+    ]
     return findings or [ok("limits", f"{limits['RLIMIT_NOFILE']:,} open files; no other limit is too low")]

@@ -1,4 +1,4 @@
-"""This machine's network: its names, to which gloo and torchrun bind, the chosen interfaces, and loopback."""
+"""This machine's network: its names, to which gloo and torchrun bind, and the chosen interfaces."""
 
 import ipaddress
 import socket
@@ -7,26 +7,16 @@ from collections.abc import Mapping
 from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
 
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-_TIMEOUT_S = 3.0
 
 
 def check(environ: Mapping[str, str]) -> list[Finding]:
-    """Check the host's names, the interfaces that the environment chooses, and loopback."""
+    """Check the host's names, and the interfaces that the environment chooses."""
     interfaces = {name for _, name in socket.if_nameindex()}
-    return [
-        check_names(socket.gethostname(), socket.getfqdn()),
-        *check_interfaces(environ, interfaces),
-        check_loopback(),
-    ]
+    return [check_names(socket.gethostname(), socket.getfqdn()), *check_interfaces(environ, interfaces)]
 
 
 def check_names(host_name: str, full_name: str) -> Finding:
-    """Return whether other ranks reach this machine by its own names.
-
-    Args:
-        host_name: of ``gethostname()``.
-        full_name: of ``getfqdn()``.
-    """
+    """Return whether other ranks reach this machine by its own names, short and fully qualified."""
     advice = f"add a line to /etc/hosts: ADDRESS {host_name}, with an address of this machine"
     addresses: dict[str, list[str]] = {}
     for name in dict.fromkeys((host_name, full_name)):
@@ -57,19 +47,6 @@ def check_interfaces(environ: Mapping[str, str], interfaces: set[str]) -> list[F
             found = f"{variable}={value}, but the interfaces are {', '.join(sorted(interfaces))}"
             findings.append(fail("host", found, f"unset {variable}, or set it to one of them"))
     return findings
-
-
-def check_loopback(address: str = "127.0.0.1") -> Finding:
-    """Return whether processes of this machine can connect to each other."""
-    try:
-        with (
-            socket.create_server((address, 0)) as server,
-            socket.create_connection(server.getsockname(), timeout=_TIMEOUT_S),
-        ):
-            return ok("host", f"{address} can be bound and reached")
-    except OSError as error:
-        advice = "bring the loopback interface up (ip link set lo up) and let the firewall pass it"
-        return fail("host", f"{address} cannot be bound or reached ({error})", advice)
 
 
 def _is_own(address: str) -> bool:

@@ -24,58 +24,44 @@ def findings_of(messages: Sequence[Mapping[str, Any]], directory: Path, mark: st
         advice = "check that the Python environment of this command exists on every node: srun -N 2 with its python"
         return [fail("nodes", f"only {len(nodes)} of 2 nodes reported", advice)]
     first, *others = nodes
-    return [
-        check_home(nodes, directory, mark),
-        check_versions(first, others),
-        check_names(first, others),
-        *check_gpus(nodes, num_gpus),
-        *check_measurement(messages, nodes),
-    ]
-
-
-def check_home(nodes: Sequence[Mapping[str, Any]], directory: Path, mark: str) -> Finding:
-    """Return whether the nodes see the login node's file, and the login node theirs."""
+    version_problems = [different_versions(first, node) for node in others]
+    versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items() if version)
+    name_problems = [*(unknown_host(first, node) for node in others), *map(unreachable_own_name, nodes)]
+    names = "; ".join(f"{node['host']} is {', '.join(node['own_addresses'])}" for node in nodes)
+    hosts = " and ".join(str(node["host"]) for node in nodes)
     home = directory.parent
-    for node in nodes:
-        if "home_error" in node:
-            return fail("home", f"{node['host']}: {node['home_error']}", ABOUT_HOME)
-        if not node["sees_home"]:
-            return fail("home", f"{node['host']} does not see a file written here in {home}", ABOUT_HOME)
-        if not (directory / f"{mark}-{node['number']}").is_file():
-            return fail("home", f"a file written by {node['host']} in {home} is not seen here", ABOUT_HOME)
-    return ok("home", f"{home} is one directory here and on {_hosts(nodes)}")
-
-
-def check_versions(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Finding:
-    """Return whether all nodes have the same environment."""
-    for node in others:
-        problem = different_versions(first, node)
-        if problem is not None:
-            return fail("versions", *problem)
-    return ok("versions", ", ".join(f"{name} {version}" for name, version in first["versions"].items() if version))
-
-
-def check_names(first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Finding:
-    """Return whether the nodes can resolve and reach each other's names."""
-    problems = [
-        *(unknown_host(first, node) for node in others),
-        *(unreachable_own_name(node) for node in (first, *others)),
+    findings = [
+        _first(
+            "home",
+            [_home_problem(node, directory, mark) for node in nodes],
+            f"{home} is one directory here and on {hosts}",
+        ),
+        _first("versions", version_problems, versions),
+        _first("names", name_problems, names),
     ]
-    for problem in filter(None, problems):
-        return fail("names", *problem)
-    addresses = [f"{node['host']} is {', '.join(node['own_addresses'])}" for node in (first, *others)]
-    return ok("names", "; ".join(addresses))
+    if num_gpus:
+        advice = "check nvidia-smi in a job on that node, and install a torch with CUDA"
+        few = [node for node in nodes if node["num_gpus"] < num_gpus]
+        problems = [(f"{node['host']} sees {node['num_gpus']} of {num_gpus} GPUs", advice) for node in few]
+        findings.append(_first("gpu", problems, f"{num_gpus} on each of {hosts}"))
+    return findings + check_measurement(messages, nodes)
 
 
-def check_gpus(nodes: Sequence[Mapping[str, Any]], num_gpus: int) -> list[Finding]:
-    """Return whether each node sees the requested GPUs; no finding if none were requested."""
-    if not num_gpus:
-        return []
-    for node in nodes:
-        if node["num_gpus"] < num_gpus:
-            advice = "check nvidia-smi in a job on that node, and install a torch with CUDA"
-            return [fail("gpu", f"{node['host']} sees {node['num_gpus']} of {num_gpus} GPUs", advice)]
-    return [ok("gpu", f"{num_gpus} on each of {_hosts(nodes)}")]
+def _first(check: str, problems: Sequence[tuple[str, str] | None], found: str) -> Finding:
+    """Return the first of some problems with their ways out, or that all is in order."""
+    return next((fail(check, *problem) for problem in problems if problem), ok(check, found))
+
+
+def _home_problem(node: Mapping[str, Any], directory: Path, mark: str) -> tuple[str, str] | None:
+    """Return why this node and the login node do not see each other's files."""
+    host, home = node["host"], directory.parent
+    if "home_error" in node:
+        return f"{host}: {node['home_error']}", ABOUT_HOME
+    if not node["sees_home"]:
+        return f"{host} does not see a file written here in {home}", ABOUT_HOME
+    if not (directory / f"{mark}-{node['number']}").is_file():
+        return f"a file written by {host} in {home} is not seen here", ABOUT_HOME
+    return None
 
 
 def check_clocks(nodes: Sequence[Mapping[str, Any]], offsets_s: Sequence[float]) -> Finding:
@@ -101,7 +87,3 @@ def check_measurement(messages: Sequence[Mapping[str, Any]], nodes: Sequence[Map
     traffic = f"{measured['interface']} ({measured['interface_bytes'] / 1e6:,.0f} MB)"
     reduced = ok("all-reduce", f"{measured['backend']}: {speed} per node, over {traffic}")
     return [check_clocks(nodes, measured["clock_offsets_s"]), reduced]
-
-
-def _hosts(nodes: Sequence[Mapping[str, Any]]) -> str:
-    return " and ".join(str(node["host"]) for node in nodes)

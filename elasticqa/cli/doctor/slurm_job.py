@@ -5,11 +5,11 @@ import secrets
 import shutil
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import IO
 
 from elasticqa.cli.doctor.finding import Finding, fail, ok
 from elasticqa.cli.doctor.slurm import SlurmError, is_configured, output
@@ -53,14 +53,16 @@ def run_check_job(
     except (ConfigError, OSError) as error:
         return [fail("home", str(error), "set ELASTICQA_HOME to a directory that all nodes can write")]
     try:
-        job = _CheckJob(name, flags, environ)
-        failure = job.wait(wait_s, log)
-        if failure is not None:
-            return [failure]
-        return [
-            ok("slurm", f"job {job.job_id} ran on {NUM_NODES} nodes"),
-            *findings_of(job.messages, directory, name, num_gpus),
-        ]
+        # Files and not pipes, which could fill up.
+        with tempfile.TemporaryFile() as messages, tempfile.TemporaryFile() as errors:
+            job = _CheckJob(name, flags, environ, messages, errors)
+            failure = job.wait(wait_s, log)
+            if failure is not None:
+                return [failure]
+            lines = (line.partition(MARKER) for line in _lines(messages))
+            reports = [json.loads(text) for _, marker, text in lines if marker]
+        done = ok("slurm", f"job {job.job_id} ran on {NUM_NODES} nodes")
+        return [done, *findings_of(reports, directory, name, num_gpus)]
     finally:
         for path in directory.glob(f"{name}*"):
             path.unlink(missing_ok=True)
@@ -69,9 +71,11 @@ def run_check_job(
 class _CheckJob:
     """The check job; the constructor starts it with `srun`, which passes on the output of the nodes."""
 
-    def __init__(self, name: str, flags: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, flags: Sequence[str], environ: Mapping[str, str], messages: IO[bytes], errors: IO[bytes]
+    ) -> None:
         self.name = name
-        self.flags = flags
+        self.request = f"requested {NUM_NODES} nodes{''.join(f' {flag}' for flag in flags)}"
         # Without the variables of an allocation around this shell, which srun would run in.
         self.environ = {
             key: value for key, value in environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"
@@ -88,32 +92,10 @@ class _CheckJob:
             *(sys.executable, "-m", "elasticqa.cli.doctor.slurm_node", "--mark", name),
         ]
         self.job_id = ""
-        self.messages: list[dict[str, Any]] = []
-        self._errors: list[str] = []
+        self._errors = errors
         self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=self.environ,
+            command, stdin=subprocess.DEVNULL, stdout=messages, stderr=errors, env=self.environ
         )
-        self._readers = [
-            threading.Thread(target=self._read_messages, daemon=True),
-            threading.Thread(target=self._read_errors, daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def _read_messages(self) -> None:
-        for line in self._process.stdout or ():
-            _, marker, text = line.partition(MARKER)
-            if marker:
-                self.messages.append(json.loads(text))
-
-    def _read_errors(self) -> None:
-        self._errors += [line.strip() for line in self._process.stderr or () if line.strip()]
 
     def wait(self, wait_s: float, log: Callable[[str], object]) -> Finding | None:
         """Wait for the end of the job, cancel it at a timeout, and return why it failed, or None."""
@@ -128,13 +110,18 @@ class _CheckJob:
                 if state == "RUNNING" and not has_started:
                     has_started, deadline = True, time.monotonic() + MAX_RUN_S
                 if state == "PENDING" and reason.startswith(_PERMANENT_REASONS):
-                    return self._never_starts(reason)
+                    advice = "name a partition, account or qos that gives you two nodes: check sinfo"
+                    found = f"job {self.job_id} cannot start ({reason}) and is cancelled: {self.request}"
+                    return fail("slurm", found, advice)
                 if time.monotonic() > deadline:
                     return self._timed_out(last_state, wait_s, has_started=has_started)
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(POLL_INTERVAL_S)
         finally:
-            self._end()
+            if self._process.poll() is None:
+                subprocess.run(["scancel", f"--name={self.name}"], env=self.environ, capture_output=True, check=False)
+                self._process.kill()
+            self._process.wait()
         return None if self._process.returncode == 0 else self._failed()
 
     def _queue_state(self) -> tuple[str, str]:
@@ -148,12 +135,6 @@ class _CheckJob:
         self.job_id, state, reason = line.splitlines()[0].split("|")
         return state, reason
 
-    def _never_starts(self, reason: str) -> Finding:
-        advice = (
-            "name a partition, account or qos that gives you two nodes: check sinfo and the options of this command"
-        )
-        return fail("slurm", f"job {self.job_id} cannot start ({reason}) and is cancelled: {self._request()}", advice)
-
     def _timed_out(self, last_state: str, wait_s: float, *, has_started: bool) -> Finding:
         if has_started:
             advice = "a file system or the network between the nodes hangs: run a two-line program on them with srun"
@@ -164,24 +145,17 @@ class _CheckJob:
         return fail("slurm", f"{job} did not start within {wait_s:g} s and is cancelled: {state}", advice)
 
     def _failed(self) -> Finding:
-        of_srun = [line for line in self._errors if line.startswith("srun: ")]
+        errors = _lines(self._errors)
+        of_srun = [line for line in errors if line.startswith("srun: ")]
         refusals = [line for line in of_srun if not any(part in line for part in _NOT_ERRORS)]
         # Only the last line, which has the error of a traceback; and no warnings of torch.
-        of_nodes = [line for line in self._errors if line not in of_srun and not line.startswith("[W")][-1:]
+        of_nodes = [line for line in errors if line not in of_srun and not line.startswith("[W")][-1:]
         reason = "; ".join(line.removeprefix("srun: ").removeprefix("error: ") for line in [*of_nodes, *refusals[:2]])
         status = self._process.returncode
         advice = "for a refused request, see the options of this command; for an error of a node, check its environment"
-        return fail("slurm", f"srun exits with {status}: {reason or 'no error message'}; {self._request()}", advice)
+        return fail("slurm", f"srun exits with {status}: {reason or 'no error message'}; {self.request}", advice)
 
-    def _request(self) -> str:
-        return f"requested {NUM_NODES} nodes{''.join(f' {flag}' for flag in self.flags)}"
 
-    def _end(self) -> None:
-        if self._process.poll() is None:
-            subprocess.run(["scancel", f"--name={self.name}"], env=self.environ, capture_output=True, check=False)
-            self._process.kill()
-        self._process.wait()
-        for reader in self._readers:
-            reader.join()
-        # The readers have read the pipes to their end; this closes them.
-        self._process.communicate()
+def _lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    return [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]

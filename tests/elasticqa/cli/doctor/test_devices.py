@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from elasticqa.cli.doctor.devices import Hardware, check, check_compiler, judge
+from elasticqa.cli.doctor.devices import check, check_compiler, judge, nvidia_hardware
 
-NOTHING = Hardware(has_gpu=False, driver=None, visible_devices=None)
-LOADED = Hardware(has_gpu=True, driver="550.54", visible_devices=None)
+NOTHING = (False, None)
+LOADED = (True, "550.54")
 H100 = {"name": "H100", "memory_bytes": 80 * 2**30, "capability": "9.0", "bf16": True, "error": None}
 T4 = {"name": "T4", "memory_bytes": 15 * 2**30, "capability": "7.5", "bf16": False, "error": None}
 
@@ -61,34 +61,32 @@ def test_torch_without_a_backend_that_is_needed_fails(changes: dict[str, Any], e
 
 
 @pytest.mark.parametrize(
-    ("changes", "hardware", "status", "expected"),
+    ("changes", "hardware", "visible_devices", "status", "expected"),
     [
-        ({"cuda": None}, NOTHING, "ok", "none in this machine"),
-        ({}, Hardware(has_gpu=True, driver="1", visible_devices=""), "ok", "hidden by CUDA_VISIBLE_DEVICES"),
-        ({"cuda": None}, LOADED, "fail", "is built for CPUs only"),
-        ({}, Hardware(has_gpu=True, driver=None, visible_devices=None), "fail", "driver is not loaded"),
-        ({"warnings": ["The NVIDIA driver on your system is too old"]}, LOADED, "fail", "is too old"),
+        ({"cuda": None}, NOTHING, None, "ok", "none in this machine"),
+        ({}, (True, "1"), "", "ok", "hidden by CUDA_VISIBLE_DEVICES"),
+        ({"cuda": None}, LOADED, None, "fail", "is built for CPUs only"),
+        ({}, (True, None), None, "fail", "driver is not loaded"),
+        ({"warnings": ["The NVIDIA driver on your system is too old"]}, LOADED, None, "fail", "is too old"),
     ],
 )
 def test_missing_gpu_is_ok_only_if_the_machine_has_none_or_it_is_hidden(
-    changes: dict[str, Any], hardware: Hardware, status: str, expected: str
+    changes: dict[str, Any], hardware: tuple[bool, str | None], visible_devices: str | None, status: str, expected: str
 ) -> None:
-    gpu = judge(probe(**changes), hardware)[1]
+    gpu = judge(probe(**changes), hardware, visible_devices)[1]
     assert gpu.status == status
     assert expected in gpu.found
 
 
 def test_hardware_is_read_from_the_system(tmp_path: Path) -> None:
-    assert Hardware.of({}, tmp_path) == NOTHING
+    assert nvidia_hardware(tmp_path) == NOTHING
     for number, vendor in enumerate(("0x8086", "0x10de")):
         device = tmp_path / "bus" / "pci" / "devices" / f"0000:00:0{number}.0"
         device.mkdir(parents=True)
         (device / "vendor").write_text(f"{vendor}\n")
     (tmp_path / "module" / "nvidia").mkdir(parents=True)
     (tmp_path / "module" / "nvidia" / "version").write_text("550.54\n")
-    assert Hardware.of({"CUDA_VISIBLE_DEVICES": "0"}, tmp_path) == Hardware(
-        has_gpu=True, driver="550.54", visible_devices="0"
-    )
+    assert nvidia_hardware(tmp_path) == LOADED
 
 
 def test_compile_needs_a_compiler_and_headers(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Host names, network interfaces and loopback."""
+"""Host names and network interfaces."""
 
 import pytest
 
-from elasticqa.cli.doctor.network import check_interfaces, check_loopback, check_names
+from elasticqa.cli.doctor.network import check_interfaces, check_names
 
 ANY_OWN_ADDRESS = "0.0.0.0"
 ANOTHER_MACHINE = "192.0.2.1"  # RFC 5737: never assigned
@@ -50,13 +50,3 @@ def test_chosen_interface_must_exist(variable: str, value: str, is_ok: bool) -> 
     findings = check_interfaces({variable: value}, {"lo", "eth0"})
     assert bool(findings) is not is_ok
     assert all(finding.status == "fail" and variable in finding.found for finding in findings)
-
-
-def test_loopback_can_be_reached() -> None:
-    assert check_loopback().status == "ok"
-
-
-def test_loopback_that_cannot_be_bound_fails() -> None:
-    finding = check_loopback(ANOTHER_MACHINE)
-    assert finding.status == "fail"
-    assert f"{ANOTHER_MACHINE} cannot be bound" in finding.found
