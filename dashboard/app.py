@@ -13,7 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboard.ingest_thread import IngestThread
+from dashboard.ingest_thread import ingest_thread
 from dashboard.rendering.responses import error_response, is_json_address, load_templates, render
 from dashboard.routes import (
     api,
@@ -59,7 +59,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
         ingest_new_lines = partial(
             ingest, app.state.engine, settings.runs_dir, remove_deleted=settings.is_home_database
         )
-        with IngestThread(app.state.engine, ingest_new_lines, settings.ingest_interval_s):
+        with ingest_thread(app.state.engine, ingest_new_lines, settings.ingest_interval_s):
             yield
         app.state.engine.dispose()
 

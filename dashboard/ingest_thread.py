@@ -2,10 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -15,48 +14,34 @@ from db.engine import DatabaseError, migrate
 logger = logging.getLogger(__name__)
 
 
-class IngestThread:
-    """Context manager: ingests at an interval while its block runs."""
+@contextmanager
+def ingest_thread(engine: Engine, ingest: Callable[[], object], interval_s: float) -> Iterator[None]:
+    """Ingest at an interval while the block runs, in a thread; the ingest in progress ends before the block does."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_run, args=(engine, ingest, interval_s, stop), name="ingest", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
-    def __init__(self, engine: Engine, ingest: Callable[[], object], interval_s: float) -> None:
-        self._engine = engine
-        self._ingest = ingest
-        self._interval_s = interval_s
-        self._file = _file_identity(engine)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
 
-    def __enter__(self) -> Self:
-        """Start the thread."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the thread after the ingest in progress."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._reopen_if_replaced()
-                self._ingest()
-            except (DatabaseError, SQLAlchemyError, OSError):
-                # A full disk or a busy database is temporary; until then pages show what is already ingested.
-                logger.exception("ingest failed, trying again in %s s", self._interval_s)
-            self._stop.wait(self._interval_s)
-
-    def _reopen_if_replaced(self) -> None:
-        """Reopen a SQLite file that was deleted or replaced; open connections would keep using the old one."""
-        if self._engine.dialect.name != "sqlite":
-            return
-        current = _file_identity(self._engine)
-        if current is None or current != self._file:
-            self._engine.dispose()
-            migrate(self._engine)
-            self._file = _file_identity(self._engine)
+def _run(engine: Engine, ingest: Callable[[], object], interval_s: float, stop: threading.Event) -> None:
+    opened = _file_identity(engine)
+    while not stop.is_set():
+        try:
+            current = _file_identity(engine)
+            if engine.dialect.name == "sqlite" and (current is None or current != opened):
+                # The file was deleted or replaced: open connections would keep using the old one.
+                engine.dispose()
+                migrate(engine)
+                opened = _file_identity(engine)
+            ingest()
+        except (DatabaseError, SQLAlchemyError, OSError):
+            # A full disk or a busy database is temporary; until then pages show what is already ingested.
+            logger.exception("ingest failed, trying again in %s s", interval_s)
+        stop.wait(interval_s)
 
 
 def _file_identity(engine: Engine) -> tuple[int, int] | None:

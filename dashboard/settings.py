@@ -1,5 +1,6 @@
 """The dashboard's settings, read once from environment variables."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +48,13 @@ class Settings:
         Raises:
             SettingsError: a variable has an invalid value.
         """
+        hosts = environ.get("ELASTICQA_DASHBOARD_HOSTS", "")
         return cls(
             home=home_of(environ),
             database_url=database_url(environ),
             is_home_database=is_home_database(environ),
             is_auth_on=_switch(environ, "ELASTICQA_DASHBOARD_AUTH"),
-            hosts=_names(environ.get("ELASTICQA_DASHBOARD_HOSTS", "")),
+            hosts=tuple(name.strip().lower() for name in hosts.split(",") if name.strip()),
             ingest_interval_s=_seconds(environ, "ELASTICQA_DASHBOARD_INGEST_INTERVAL_S"),
         )
 
@@ -64,17 +66,12 @@ def _switch(environ: Mapping[str, str], name: str) -> bool:
     return value == "on"
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip().lower() for name in text.split(",") if name.strip())
-
-
 def _seconds(environ: Mapping[str, str], name: str) -> float:
     value = environ.get(name, str(DEFAULT_INGEST_INTERVAL_S))
-    rule = f"write seconds from 0.05 to 3600; unset means {DEFAULT_INGEST_INTERVAL_S}"
     try:
         seconds = float(value)
     except ValueError:
-        raise SettingsError(name, value, rule) from None
+        seconds = math.nan
     if not 0.05 <= seconds <= 3600:
-        raise SettingsError(name, value, rule)
+        raise SettingsError(name, value, f"write seconds from 0.05 to 3600; unset means {DEFAULT_INGEST_INTERVAL_S}")
     return seconds

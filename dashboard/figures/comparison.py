@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
-from dashboard.figures.style import axis, color_of, figure, plain, time_unit
+from dashboard.figures.style import axis, color_of, figure, plain, row_axis, time_unit
 from dashboard.text import formats, labels
 from db.queries import Group, distinguishing_settings, statistics
 
@@ -27,13 +27,7 @@ def throughput_figure(groups: Sequence[Group]) -> go.Figure:
 
 def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, name: Callable[[Group], str]) -> go.Figure:
     settings = distinguishing_settings(groups, name)
-    rows = axis(
-        "",
-        tickvals=list(range(len(groups))),
-        ticktext=["<br>".join(filter(None, (name(group), plain(" · ".join(settings[group.key]))))) for group in groups],
-        range=[len(groups) - 0.5, -0.5],
-        automargin=True,
-    )
+    names = ["<br>".join(filter(None, (name(group), plain(" · ".join(settings[group.key]))))) for group in groups]
     return figure(
         _traces(groups, measure, scale),
         x_title,
@@ -41,7 +35,7 @@ def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, nam
         height=90 + 34 * max(1, len(groups)),
         hovermode="closest",
         showlegend=False,
-        yaxis=rows,
+        yaxis=row_axis(names),
         xaxis=axis(x_title, rangemode="tozero"),
         margin={"l": 16, "r": 16, "t": 8, "b": 48},
     )
@@ -52,14 +46,15 @@ def _traces(groups: Sequence[Group], measure: str, scale: float) -> list[go.Scat
     points: dict[tuple[str, str], list[tuple[float, int, str]]] = {}
     for row, group in enumerate(groups):
         color = _STRATEGY_COLORS.get(group.setting.parallel or "", _OTHER_COLOR)
-        repeats = [repeat for repeat in group.repeats if getattr(repeat, measure) is not None]
-        values = [getattr(repeat, measure) * scale for repeat in repeats]
-        dots = points.setdefault((color, "circle-open" if group.setting.provenance == "reported" else "circle"), [])
-        dots += [
-            (value, row, plain(repeat.name or repeat.run_id)) for value, repeat in zip(values, repeats, strict=True)
+        dots = [
+            (value * scale, row, plain(repeat.name or repeat.run_id))
+            for repeat in group.repeats
+            if (value := getattr(repeat, measure)) is not None
         ]
-        if len(values) > 1:
-            points.setdefault((color, _MEDIAN), []).append((statistics.median(values), row, ""))
+        symbol = "circle-open" if group.setting.provenance == "reported" else "circle"
+        points.setdefault((color, symbol), []).extend(dots)
+        if len(dots) > 1:
+            points.setdefault((color, _MEDIAN), []).append((statistics.median([x for x, _, _ in dots]), row, ""))
     return [_scatter(color, symbol, found) for (color, symbol), found in points.items()]
 
 

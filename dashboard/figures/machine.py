@@ -1,7 +1,7 @@
 """Figures of a run's time by kind of work, processor and GPU use, and memory."""
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby, product
 from typing import Any
 
 import plotly.graph_objects as go
@@ -37,75 +37,57 @@ def time_figure(shares: Sequence[TimeShare]) -> go.Figure:
         )
         for share in shares
     ]
-    layout: dict[str, Any] = {"barmode": "stack", "height": 170, "hovermode": "closest", "bargap": 0.2}
-    legend = {"orientation": "h", "x": 0, "y": 1.05, "yanchor": "bottom", "traceorder": "normal"}
     return figure(
-        traces, f"wall clock ({unit})", "", margin={"l": 16, "r": 16, "t": 16, "b": 48}, legend=legend, **layout
+        traces,
+        f"wall clock ({unit})",
+        "",
+        barmode="stack",
+        height=170,
+        hovermode="closest",
+        bargap=0.2,
+        margin={"l": 16, "r": 16, "t": 16, "b": 48},
+        legend={"orientation": "h", "x": 0, "y": 1.05, "yanchor": "bottom", "traceorder": "normal"},
     )
 
 
 def utilization_figure(samples: Sequence[SystemRow]) -> go.Figure:
     """Return the use of processors and GPUs over time, two lines per node."""
-    traces = []
-    for index, (node, own) in enumerate(_by_node(samples)):
-        traces.append(_series(f"CPU, {node}", own, samples, lambda row: row.cpu_percent, 2 * index))
-        traces.append(_series(f"GPU, {node}", own, samples, _gpu_percent, 2 * index + 1))
-    y_axis = axis("use (%)", range=[0, 105])
-    return figure(_with_values(traces), _time_title(samples), "", yaxis=y_axis)
+    measures = {"CPU": lambda row: row.cpu_percent, "GPU": _gpu_percent}
+    return _lines_of_nodes(samples, measures, axis("use (%)", range=[0, 105]))
 
 
 def memory_figure(samples: Sequence[SystemRow]) -> go.Figure:
     """Return the memory in use over time: of each node, and the sum of its GPUs."""
-    traces = []
-    for index, (node, own) in enumerate(_by_node(samples)):
-        traces.append(_series(f"host, {node}", own, samples, lambda row: _gib(row.memory_bytes), 2 * index))
-        traces.append(_series(f"GPUs, {node}", own, samples, _gpu_gib, 2 * index + 1))
-    y_axis = axis("memory in use (GiB)", rangemode="tozero")
-    return figure(_with_values(traces), _time_title(samples), "", yaxis=y_axis)
+    measures = {"host": lambda row: _gib(row.memory_bytes), "GPUs": _gpu_gib}
+    return _lines_of_nodes(samples, measures, axis("memory in use (GiB)", rangemode="tozero"))
 
 
-def _by_node(samples: Sequence[SystemRow]) -> list[tuple[str, list[SystemRow]]]:
+def _lines_of_nodes(
+    samples: Sequence[SystemRow], measures: Mapping[str, Callable[[SystemRow], float | None]], y_axis: dict[str, Any]
+) -> go.Figure:
+    """Return a line for each node and measure that has values."""
+    unit_s, unit = time_unit(samples[-1].t - samples[0].t if samples else 0.0)
     nodes = sorted({row.node_rank for row in samples})
-    return [(f"node {node}", [row for row in samples if row.node_rank == node]) for node in nodes]
-
-
-def _series(
-    name: str,
-    own: Sequence[SystemRow],
-    samples: Sequence[SystemRow],
-    value: Callable[[SystemRow], float | None],
-    color: int,
-) -> go.Scatter:
-    unit_s, _ = _unit_of(samples)
-    times: list[float | None] = []
-    values: list[float | None] = []
-    for _, of_attempt in groupby(own, key=lambda row: row.attempt):
-        for row in of_attempt:
-            times.append((row.t - samples[0].t) / unit_s)
-            values.append(value(row))
-        # A gap: there are no samples between attempts.
-        times.append(None)
-        values.append(None)
-    return go.Scatter(
-        name=name,
-        x=times,
-        y=values,
-        mode="lines",
-        line={"color": color_of(color), "width": 1.5},
-        hovertemplate="%{y:.3~g}",
-    )
-
-
-def _unit_of(samples: Sequence[SystemRow]) -> tuple[float, str]:
-    return time_unit(samples[-1].t - samples[0].t if samples else 0.0)
-
-
-def _time_title(samples: Sequence[SystemRow]) -> str:
-    return f"time since the first sample ({_unit_of(samples)[1]})"
-
-
-def _with_values(traces: list[go.Scatter]) -> list[go.Scatter]:
-    return [trace for trace in traces if any(value is not None for value in trace.y)]
+    traces = []
+    for index, (node, (name, value)) in enumerate(product(nodes, measures.items())):
+        points: list[tuple[float | None, float | None]] = []
+        of_node = [row for row in samples if row.node_rank == node]
+        for _, of_attempt in groupby(of_node, key=lambda row: row.attempt):
+            points += [((row.t - samples[0].t) / unit_s, value(row)) for row in of_attempt]
+            # A gap: there are no samples between attempts.
+            points.append((None, None))
+        if any(y is not None for _, y in points):
+            traces.append(
+                go.Scatter(
+                    name=f"{name}, node {node}",
+                    x=[x for x, _ in points],
+                    y=[y for _, y in points],
+                    mode="lines",
+                    line={"color": color_of(index), "width": 1.5},
+                    hovertemplate="%{y:.3~g}",
+                )
+            )
+    return figure(traces, f"time since the first sample ({unit})", "", yaxis=y_axis)
 
 
 def _gpu_values(row: SystemRow, field: str) -> list[float]:

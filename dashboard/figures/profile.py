@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from dashboard.figures.style import MUTED, axis, color_of, figure, plain
+from dashboard.figures.style import MUTED, axis, color_of, figure, plain, row_axis
 from db.queries import TimePart
 
 _COLORS = {
@@ -23,13 +23,6 @@ def parts_figure(bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Figure:
     whats = list(dict.fromkeys(part.what for _, parts in bars for part in parts))
     # In the order of the colours, so that the legend always has the same order.
     traces = [_bars_of(what, bars) for what in _COLORS if what in whats]
-    rows = axis(
-        "",
-        tickvals=list(range(len(bars))),
-        ticktext=[plain(name) for name, _ in bars],
-        range=[len(bars) - 0.5, -0.5],
-        automargin=True,
-    )
     return figure(
         traces,
         "",
@@ -38,7 +31,7 @@ def parts_figure(bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Figure:
         bargap=0.3,
         height=120 + 34 * max(1, len(bars)),
         hovermode="closest",
-        yaxis=rows,
+        yaxis=row_axis([plain(name) for name, _ in bars]),
         xaxis=axis("share of the trace's time (%)", range=[0, 100]),
         margin={"l": 16, "r": 16, "t": 40, "b": 48},
         showlegend=True,

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import TypeVar
 
 import plotly.graph_objects as go
+from plotly.colors import hex_to_rgb
 
 from dashboard.figures.style import MUTED, axis, color_of, figure, plain
 from db.queries import EvaluationRow, LossPoint, ThroughputPoint
@@ -56,13 +57,10 @@ def throughput_figure(points: Sequence[ThroughputPoint], samples_per_s: float | 
     if warmup:
         marks = _line("warm-up, not counted", warmup, lambda point: point.samples_per_s, MUTED)
         traces.append(marks.update(mode="markers", marker={"symbol": "circle-open", "size": 6}))
-    shapes = []
+    drawn = figure(traces, STEP, "", yaxis=axis("features/s (all ranks)", rangemode="tozero"))
     if samples_per_s is not None:
-        line = {"color": MUTED, "width": 1, "dash": "dash"}
-        span = {"x0": 0, "x1": 1, "xref": "paper", "y0": samples_per_s, "y1": samples_per_s}
-        shapes.append({"type": "line", "line": line, **span})
-    y_axis = axis("features/s (all ranks)", rangemode="tozero")
-    return figure(traces, STEP, "", yaxis=y_axis, shapes=shapes)
+        drawn.add_hline(samples_per_s, line={"color": MUTED, "width": 1, "dash": "dash"})
+    return drawn
 
 
 def step_time_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
@@ -96,14 +94,12 @@ def evaluation_figure(rows: Sequence[EvaluationRow]) -> go.Figure:
     for index, split in enumerate(splits):
         of_split = [row for row in rows if row.split == split]
         suffix = f" ({plain(split)})" if len(splits) > 1 else ""
-        for offset, (name, values) in enumerate(
-            (("F1", [row.f1 for row in of_split]), ("EM", [row.em for row in of_split]))
-        ):
+        for offset, measure in enumerate(("f1", "em")):
             traces.append(
                 go.Scatter(
-                    name=name + suffix,
+                    name=measure.upper() + suffix,
                     x=[row.step for row in of_split],
-                    y=values,
+                    y=[getattr(row, measure) for row in of_split],
                     mode="lines+markers",
                     line={"color": color_of(2 * index + offset)},
                     hovertemplate="%{y:.2f} %",
@@ -135,14 +131,14 @@ def _line(name: str, points: Sequence[PointT], value: Callable[[PointT], float |
 def _band(points: Sequence[LossPoint], color: str) -> list[go.Scatter]:
     """Return the area between least and largest loss of points that stand for several steps."""
     steps = [_middle(point) for point in points]
-    common = {"x": steps, "mode": "lines", "line": {"width": 0, "color": color}, "hoverinfo": "skip"}
-    low = go.Scatter(y=[point.loss_min for point in points], showlegend=False, **common)
-    red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
-    high = go.Scatter(
-        y=[point.loss_max for point in points],
-        showlegend=False,
-        fill="tonexty",
-        fillcolor=f"rgba({red}, {green}, {blue}, 0.18)",
-        **common,
-    )
-    return [low, high]
+    common = {
+        "x": steps,
+        "mode": "lines",
+        "line": {"width": 0, "color": color},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+    low = go.Scatter(y=[point.loss_min for point in points], **common)
+    red, green, blue = hex_to_rgb(color)
+    fill = {"fill": "tonexty", "fillcolor": f"rgba({red}, {green}, {blue}, 0.18)"}
+    return [low, go.Scatter(y=[point.loss_max for point in points], **fill, **common)]

@@ -1,10 +1,12 @@
 """Colours and layout of all figures; the colours are legible on light and on dark."""
 
 import html
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+
+from dashboard.text.formats import short
 
 SERIES = ("#4477c8", "#d97a2b", "#2b9c8a", "#8d68c9", "#c9507a", "#a88a1f")
 MUTED = "#8b919b"
@@ -22,8 +24,7 @@ def plain(text: str) -> str:
     >>> plain("<a href='x'>")
     "&lt;a href='x'&gt;"
     """
-    shortened = text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + "…"
-    return html.escape(shortened, quote=False)
+    return html.escape(short(text, _MAX_LABEL), quote=False)
 
 
 def time_unit(longest_s: float) -> tuple[float, str]:
@@ -40,6 +41,12 @@ def time_unit(longest_s: float) -> tuple[float, str]:
 def axis(title: str, **settings: Any) -> dict[str, Any]:
     """Return an axis; its title names the unit."""
     return {"title": {"text": title, "font": {"size": 12}}, "zeroline": False, **settings}
+
+
+def row_axis(names: Sequence[str]) -> dict[str, Any]:
+    """Return a vertical axis of named rows, from the top."""
+    numbers = list(range(len(names)))
+    return axis("", tickvals=numbers, ticktext=list(names), range=[len(names) - 0.5, -0.5], automargin=True)
 
 
 def figure(traces: list[Any], x_title: str, y_title: str, **layout: Any) -> go.Figure:
@@ -71,13 +78,10 @@ def _widen(drawn: go.Figure, letter: str) -> None:
             # A stack of bars is longer than the values of its parts.
             return
         name = getattr(trace, f"{letter}axis") or letter
-        values.setdefault(name, set()).update(_numbers(getattr(trace, letter)))
+        numbers = {value for value in getattr(trace, letter) or () if isinstance(value, int | float)}
+        values.setdefault(name, set()).update(numbers)
     for name, found in values.items():
         its_axis = drawn.layout[f"{letter}axis{name[1:]}"]
         if len(found) == 1 and its_axis.range is None:
             (value,) = found
             its_axis.range = sorted((0.0, 1.05 * value or 1.0))
-
-
-def _numbers(values: Iterable[Any] | None) -> set[float]:
-    return {value for value in values or () if isinstance(value, int | float)}

@@ -9,8 +9,6 @@ from dashboard.text import formats
 from db.queries import AttemptSpan, CheckpointRow, EvaluationRow
 
 _LOST = "#c9463d"
-# A checkpoint often follows an evaluation within a second, so the two kinds are drawn at different heights.
-_CHECKPOINT_LANE, _EVALUATION_LANE = 0.7, 0.4
 _MAX_NAMED = 8
 _END_SYMBOLS = {"finished": "circle", "preempted": "diamond", "running": "triangle-right"}
 _END_COLORS = {"finished": color_of(2), "preempted": color_of(5), "running": color_of(0)}
@@ -27,15 +25,14 @@ def timeline_figure(
     traces = [_world_size(stretches, clock)]
     if any(stretch.lost_since is not None for stretch in stretches):
         traces.append(_lost(stretches, clock))
-    saved = [row for row in checkpoints if row.attempt in sizes]
-    texts = [_saved(row) for row in saved]
-    heights = {attempt: _CHECKPOINT_LANE * size for attempt, size in sizes.items()}
-    traces.append(_marks("checkpoint", saved, texts, heights, clock, ("line-ns", color_of(3))))
-    scored = [row for row in evaluations if row.attempt in sizes]
-    texts = [f"step {row.step:,}, F1 {'unknown' if row.f1 is None else f'{row.f1:.2f}'}" for row in scored]
-    heights = {attempt: _EVALUATION_LANE * size for attempt, size in sizes.items()}
-    traces.append(_marks("evaluation", scored, texts, heights, clock, ("star-diamond", color_of(1))))
-    traces.append(_ends(stretches, clock))
+    # A checkpoint often follows an evaluation within a second, so the two kinds are drawn at different heights.
+    saved = [(clock.at(row.t), 0.7 * sizes[row.attempt], _saved(row)) for row in checkpoints if row.attempt in sizes]
+    scored = [(clock.at(row.t), 0.4 * sizes[row.attempt], _scored(row)) for row in evaluations if row.attempt in sizes]
+    traces += [
+        _marks("checkpoint", saved, "line-ns", color_of(3)),
+        _marks("evaluation", scored, "star-diamond", color_of(1)),
+        _ends(stretches, clock),
+    ]
     largest = max(sizes.values())
     ranks = axis("ranks at work", range=[0, 1.25 * largest], tickformat="d", dtick=max(1, -(-largest // 8)))
     return figure(
@@ -74,6 +71,10 @@ def _saved(row: CheckpointRow) -> str:
     if row.save_time_s is not None:
         facts.append(f"saved in {formats.duration(row.save_time_s)}")
     return ", ".join(facts)
+
+
+def _scored(row: EvaluationRow) -> str:
+    return f"step {row.step:,}, F1 {'unknown' if row.f1 is None else f'{row.f1:.2f}'}"
 
 
 def _world_size(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
@@ -117,20 +118,12 @@ def _lost(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
     )
 
 
-def _marks(
-    name: str,
-    rows: Sequence[CheckpointRow] | Sequence[EvaluationRow],
-    texts: list[str],
-    heights: dict[int, float],
-    clock: _Clock,
-    look: tuple[str, str],
-) -> go.Scatter:
-    symbol, color = look
+def _marks(name: str, points: list[tuple[float, float, str]], symbol: str, color: str) -> go.Scatter:
     return go.Scatter(
         name=name,
-        x=[clock.at(row.t) for row in rows],
-        y=[heights[row.attempt] for row in rows],
-        text=texts,
+        x=[x for x, _, _ in points],
+        y=[y for _, y, _ in points],
+        text=[text for _, _, text in points],
         mode="markers",
         marker={"symbol": symbol, "color": color, "size": 11, "line": {"width": 2, "color": color}},
         hovertemplate=f"{name}, %{{text}}<extra></extra>",

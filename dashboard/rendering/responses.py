@@ -1,5 +1,6 @@
 """Responses of the routes: a page from a template, a figure as JSON, an error as a page or as JSON."""
 
+import shlex
 from collections.abc import Mapping
 from inspect import getmembers, isfunction
 from pathlib import Path
@@ -27,7 +28,7 @@ def load_templates() -> Jinja2Templates:
         lstrip_blocks=True,
     )
     environment.globals.update(asset_url=asset_url, map_style_ids=map_style_ids, labels=labels, unknown=formats.UNKNOWN)
-    environment.filters.update(getmembers(formats, isfunction))
+    environment.filters.update(getmembers(formats, isfunction), shell_word=shlex.quote)
     return Jinja2Templates(env=environment)
 
 

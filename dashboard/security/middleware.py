@@ -4,7 +4,8 @@ import hashlib
 import hmac
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import MutableHeaders
@@ -106,63 +107,46 @@ def _is_address(name: str) -> bool:
     return True
 
 
+@dataclass(frozen=True)
 class SecurityMiddleware:
     """Answers requests with a wrong host name or without login itself; passes on all others."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        hosts: AllowedHosts,
-        login: Callable[[], Login | None],
-        unauthorized: Callable[[Request], Response],
-    ) -> None:
-        """Wrap an application.
-
-        Args:
-            app: the next ASGI application.
-            hosts: allowed host names.
-            login: returns the login, or None if none is required.
-            unauthorized: returns the response to a request without a valid login.
-        """
-        self._app = app
-        self._hosts = hosts
-        self._login = login
-        self._unauthorized = unauthorized
+    app: ASGIApp
+    hosts: AllowedHosts
+    login: Callable[[], Login | None]
+    """Returns the login, or None if none is required."""
+    unauthorized: Callable[[Request], Response]
+    """Returns the response to a request without a valid login."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                _add_headers(message)
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        response = self._refusal(Request(scope)) or self._app
+        response = self._refusal(Request(scope)) or self.app
         await response(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the response in place of the page, or None if the request may see the page."""
         host = request.headers.get("host", "")
-        if not self._hosts.is_allowed(host):
+        if not self.hosts.is_allowed(host):
             return PlainTextResponse(
                 f"Host {host[:100]!r} is not an allowed name of this dashboard. Use localhost or its numeric address, "
                 "or add the name to ELASTICQA_DASHBOARD_HOSTS.\n",
                 status_code=400,
             )
-        login = self._login()
+        login = self.login()
         if login is None or request.url.path.startswith(OPEN_PATHS):
             return None
         token = request.query_params.get("token")
         if token is not None and request.method == "GET" and login.is_token(token):
             return login.redirect_with_cookie(request)
-        return None if login.is_logged_in(request) else self._unauthorized(request)
-
-
-def _add_headers(message: MutableMapping[str, object]) -> None:
-    headers = MutableHeaders(scope=message)
-    for name, value in HEADERS.items():
-        headers[name] = value
-    headers.setdefault("Cache-Control", "no-store")
+        return None if login.is_logged_in(request) else self.unauthorized(request)

@@ -6,15 +6,14 @@ import stat
 from pathlib import Path
 
 _MIN_LENGTH = 32
-_RENEW = "delete it to create a new one"
 
 
 class TokenError(RuntimeError):
     """The token file is not safe to use."""
 
-    def __init__(self, path: Path, problem: str, way_out: str) -> None:
-        super().__init__(f"{path}: {problem}; {way_out}, or turn the login off: ELASTICQA_DASHBOARD_AUTH=off")
-        self.path = path
+    def __init__(self, path: Path, problem: str) -> None:
+        way_out = "delete it to create a new one, or turn the login off: ELASTICQA_DASHBOARD_AUTH=off"
+        super().__init__(f"{path}: {problem}; {way_out}")
 
 
 def load_token(path: Path) -> str:
@@ -28,15 +27,14 @@ def load_token(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise TokenError(path, f"cannot be read ({error.strerror})", _RENEW) from error
+        raise TokenError(path, f"cannot be read ({error.strerror})") from error
     try:
         _check(path, os.fstat(descriptor))
         token = os.read(descriptor, 1024).decode("ascii", "replace").strip()
     finally:
         os.close(descriptor)
     if len(token) < _MIN_LENGTH or not token.isascii() or not token.isprintable():
-        problem = f"has no token of at least {_MIN_LENGTH} plain characters"
-        raise TokenError(path, problem, _RENEW)
+        raise TokenError(path, f"has no token of at least {_MIN_LENGTH} plain characters")
     return token
 
 
@@ -60,10 +58,9 @@ def _create(path: Path) -> None:
 
 def _check(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode):
-        raise TokenError(path, "is not a regular file", _RENEW)
+        raise TokenError(path, "is not a regular file")
     if facts.st_uid != os.geteuid():
-        problem = f"belongs to user id {facts.st_uid}, not to {os.geteuid()}, who runs the dashboard"
-        raise TokenError(path, problem, _RENEW)
+        raise TokenError(path, f"belongs to user id {facts.st_uid}, not to {os.geteuid()}, who runs the dashboard")
     mode = stat.S_IMODE(facts.st_mode)
     if mode & 0o077:
-        raise TokenError(path, f"has mode {mode:04o}, so other users may know the token", _RENEW)
+        raise TokenError(path, f"has mode {mode:04o}, so other users may know the token")

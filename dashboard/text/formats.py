@@ -1,6 +1,5 @@
 """Values as text: with units, and a dash for unknown values."""
 
-import shlex
 from datetime import UTC, datetime
 from typing import Any
 
@@ -161,15 +160,6 @@ def breakable(text: str) -> Markup:
     Markup('max_<wbr>steps')
     """
     return Markup("_<wbr>").join(text.split("_"))
-
-
-def shell_word(text: str) -> str:
-    """Return a text quoted as one word of a command line.
-
-    >>> shell_word("squad"), shell_word("a; b")
-    ('squad', "'a; b'")
-    """
-    return shlex.quote(text)
 
 
 def short(text: str, max_length: int = 300) -> str:

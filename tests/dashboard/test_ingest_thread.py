@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from dashboard.ingest_thread import IngestThread
+from dashboard.ingest_thread import ingest_thread
 from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
@@ -25,7 +25,7 @@ def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
         with engine.connect() as connection:
             return bool(connection.execute(text(f"SELECT 1 FROM runs WHERE run_id = '{ulid(7)}'")).all())
 
-    with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
+    with ingest_thread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         write_run(tmp_path / "runs", RunSpec(ulid(7), (AttemptSpec(1, 2, NOW),)))
         until(is_in_the_record, "the ingest")
     assert "ingest" not in {thread.name for thread in threading.enumerate()}
@@ -35,7 +35,7 @@ def test_ingest_runs_until_the_server_stops(tmp_path: Path) -> None:
 def test_ingest_continues_after_a_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     engine = create_engine_for(f"sqlite:///{tmp_path / 'record.db'}")
     engine.connect().close()
-    with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
+    with ingest_thread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         until(lambda: caplog.text.count("ingest failed") > 1, "the ingest")
     engine.dispose()
 
@@ -53,7 +53,7 @@ def test_deleted_or_replaced_database_file_is_reopened(tmp_path: Path, is_moved:
         with engine.connect() as connection:
             return bool(connection.execute(text(f"SELECT 1 FROM runs WHERE run_id = '{ulid(number)}'")).all())
 
-    with IngestThread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
+    with ingest_thread(engine, partial(ingest, engine, tmp_path / "runs"), 0.05):
         until(lambda: has_run(7), "the ingest")
         for name in ("record.db-wal", "record.db-shm", "record.db"):
             (tmp_path / name).unlink(missing_ok=True)
