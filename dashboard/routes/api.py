@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from dashboard.routes.dependencies import GroupCacheDep, NowDep, SessionDep
-from dashboard.routes.profile import TraceQuery
+from dashboard.routes.profile import TraceDep
 from dashboard.routes.profiler import ProfilerQuery, profiled_runs
 from dashboard.routes.runs import RunsQuery
 from dashboard.routes.throughput import throughput_row
@@ -160,10 +160,9 @@ def throughput(
 
 
 @router.get("/runs/{run_id}/profile")
-def profile(session: SessionDep, now: NowDep, run_id: str, query: Annotated[TraceQuery, Query()]) -> queries.ProfileRow:
+def profile(trace: TraceDep) -> queries.ProfileRow:
     """Return the summary of a trace; without `attempt`, of the lowest rank of the newest attempt."""
-    queries.get_run(session, run_id, now)
-    return queries.profile_of(session, run_id, query.chosen(queries.profile_keys(session, run_id)))
+    return trace
 
 
 @router.get("/profiler")

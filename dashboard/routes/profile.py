@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, Depends, HTTPException, Query
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -27,36 +27,36 @@ class TraceQuery(BaseModel):
     node_rank: int = Field(0, ge=0, le=_MAX_INTEGER)
     line: int = Field(0, ge=0, le=_MAX_INTEGER)
 
-    def chosen(self, keys: list[queries.ProfileKey]) -> queries.ProfileKey:
-        """Return the requested trace.
 
-        Raises:
-            HTTPException: the run has no such trace.
-        """
-        requested = (self.attempt, self.node_rank, self.line)
-        for key in keys:
-            if self.attempt is None or (key.attempt, key.node_rank, key.line) == requested:
-                return key
-        raise HTTPException(404, "this run has no such trace" if keys else "this run has no recorded trace")
+def requested_trace(
+    session: SessionDep, now: NowDep, run_id: str, query: Annotated[TraceQuery, Query()]
+) -> queries.ProfileRow:
+    """Return the requested trace of a run.
+
+    Raises:
+        HTTPException: the run has no such trace.
+    """
+    queries.get_run(session, run_id, now)
+    keys = queries.profile_keys(session, run_id)
+    requested = (query.attempt, query.node_rank, query.line)
+    for key in keys:
+        if query.attempt is None or (key.attempt, key.node_rank, key.line) == requested:
+            return queries.profile_of(session, run_id, key)
+    raise HTTPException(404, "this run has no such trace" if keys else "this run has no recorded trace")
+
+
+TraceDep = Annotated[queries.ProfileRow, Depends(requested_trace)]
 
 
 @router.get("/runs/{run_id}/profile")
 def profile(
-    request: Request,
-    session: SessionDep,
-    now: NowDep,
-    runs_dir: RunsDirDep,
-    run_id: str,
-    query: Annotated[TraceQuery, Query()],
+    request: Request, session: SessionDep, now: NowDep, runs_dir: RunsDirDep, run_id: str, chosen: TraceDep
 ) -> Response:
     """Show one trace of a run."""
-    found = queries.get_run(session, run_id, now)
-    keys = queries.profile_keys(session, run_id)
-    chosen = queries.profile_of(session, run_id, query.chosen(keys))
     files = {name: file_of(runs_dir, run_id, chosen, name) for name in ("trace", "table")}
     context = {
-        "run": found,
-        "keys": keys,
+        "run": queries.get_run(session, run_id, now),
+        "keys": queries.profile_keys(session, run_id),
         "profile": chosen,
         "summary": chosen.summary,
         "shares": queries.device_shares(chosen.summary),
@@ -67,28 +67,17 @@ def profile(
 
 
 @router.get("/figures/runs/{run_id}/profile.json")
-def profile_figure(session: SessionDep, now: NowDep, run_id: str, query: Annotated[TraceQuery, Query()]) -> Response:
+def profile_figure(chosen: TraceDep) -> Response:
     """Return the share of time by kind of work for each device of a trace, or for the host if it has no device."""
-    queries.get_run(session, run_id, now)
-    key = query.chosen(queries.profile_keys(session, run_id))
-    summary = queries.profile_of(session, run_id, key).summary
+    summary = chosen.summary
     span_us = summary.span_us
     bars = [(f"device {row.device}", queries.device_parts(row, span_us)) for row in summary.devices if span_us]
     return figure_response(parts_figure(bars[:MAX_DEVICES] or [("host", queries.time_parts(summary))]))
 
 
 @router.get("/runs/{run_id}/profile/{name}")
-def download(
-    session: SessionDep,
-    now: NowDep,
-    runs_dir: RunsDirDep,
-    run_id: str,
-    name: str,
-    query: Annotated[TraceQuery, Query()],
-) -> Response:
+def download(runs_dir: RunsDirDep, run_id: str, name: str, chosen: TraceDep) -> Response:
     """Return the trace file or its text table."""
-    queries.get_run(session, run_id, now)
-    chosen = queries.profile_of(session, run_id, query.chosen(queries.profile_keys(session, run_id)))
     path = file_of(runs_dir, run_id, chosen, name)
     if path is None:
         raise HTTPException(404, f"the run's directory has no file {name!r} of this trace on this machine")
