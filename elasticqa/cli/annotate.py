@@ -27,13 +27,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     options = parser.parse_args(argv)
     try:
         annotations = _annotations(options)
-        runs = runs_dir(environ)
-        run_id = find_run(options.run, runs)
-        _write(runs / run_id, annotations)
+        directory = find_run(options.run, runs_dir(environ))
+        _write(directory, annotations)
         update_database(environ)
     except (ConfigError, DatabaseError) as error:
         return parser.refuse(error)
-    sys.stdout.write(f"{run_id}: {', '.join(f'{kind} {value!r}' for kind, value in annotations)}\n")
+    sys.stdout.write(f"{directory.name}: {', '.join(f'{kind} {value!r}' for kind, value in annotations)}\n")
     return 0
 
 

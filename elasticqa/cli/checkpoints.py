@@ -59,8 +59,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
     options = parser.parse_args(argv)
     try:
-        runs = runs_dir(environ)
-        directory = runs / find_run(options.run, runs) / "checkpoints"
+        directory = find_run(options.run, runs_dir(environ)) / "checkpoints"
     except ConfigError as error:
         return parser.refuse(error)
     rows = rows_of(directory, verify=options.verify)
@@ -72,7 +71,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
 
 
 def rows_of(directory: Path, *, verify: bool) -> list[Row]:
-    """Return the checkpoints in a directory, newest first, followed by those set aside."""
+    """Return the checkpoints in a directory, newest first, then those in its folder ``set-aside``."""
     best = noted_best(directory)
     rows: list[Row] = []
     for path in checkpoint_directories(directory):

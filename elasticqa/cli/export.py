@@ -27,12 +27,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     )
     options = parser.parse_args(argv)
     try:
-        runs = runs_dir(environ)
-        run_id = find_run(options.run, runs)
-        target = options.output or Path(f"{run_id}.tar.gz")
-        manifest = export_run(runs / run_id, target, with_checkpoints=options.with_checkpoints)
+        directory = find_run(options.run, runs_dir(environ))
+        target = options.output or Path(f"{directory.name}.tar.gz")
+        manifest = export_run(directory, target, with_checkpoints=options.with_checkpoints)
     except (ConfigError, BundleError) as error:
         return parser.refuse(error)
     size = target.stat().st_size
-    sys.stdout.write(f"{text(target)}: run {run_id}, {len(manifest.entries)} files, {size:,} bytes\n")
+    sys.stdout.write(f"{text(target)}: run {directory.name}, {len(manifest.entries)} files, {size:,} bytes\n")
     return 0

@@ -69,13 +69,13 @@ def _import(found: FoundResults, runs: Path) -> str:
         restored = import_bundle(found.path, runs)
         run_id, is_new = restored.run_id, restored.is_new
     else:
-        run = _trace(found.path) if found.kind == "kineto" else read_results(found)
+        run = _read_trace(found.path) if found.kind == "kineto" else read_results(found)
         imported = write_run(run, runs)
         run_id, is_new = imported.run_id, imported.is_new
     return f"{text(found.path)}: run {run_id} {'imported' if is_new else 'exists already'}"
 
 
-def _trace(path: Path) -> ImportedRun:
+def _read_trace(path: Path) -> ImportedRun:
     summary = summarize(path)
     return trace_run(path, summary.to_dict(), _facts(summary))
 

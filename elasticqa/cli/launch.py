@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 import torch
 
@@ -98,10 +97,10 @@ def torchrun_options(launch: Launch, environ: Mapping[str, str]) -> list[str]:
 
 
 def local_address(launch: Launch, environ: Mapping[str, str]) -> str:
-    """Return the address at which other nodes reach this one: that of its route to the first node.
+    """Return the address at which other nodes reach this one.
 
-    For the first node it is the name that all nodes use for it. torchrun's default, this machine's own host name, may
-    be unknown to the others.
+    On the first node it is the name that all nodes use for it; on the others, the local address of the route to the
+    first node. torchrun's default is the host name, which other nodes may not resolve.
 
     Raises:
         ConfigError: this node cannot reach the first one.
@@ -120,7 +119,6 @@ def _job_id(environ: Mapping[str, str]) -> str:
 
 
 def _first_host(environ: Mapping[str, str]) -> str:
-    """Return the name of the job's first node."""
     if environ.get(FIRST_HOST_VARIABLE):
         return environ[FIRST_HOST_VARIABLE]
     node_list = environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ.get("SLURM_JOB_NODELIST")
@@ -132,10 +130,7 @@ def _first_host(environ: Mapping[str, str]) -> str:
 def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str]) -> None:
     """Compare the nodes of a Slurm job, or this node with the running job that it joins; every node must call this.
 
-    Args:
-        launch: of the job.
-        refusal: why this node cannot run the job, or None.
-        environ: of this process.
+    ``refusal`` says why this node cannot run the job, or is None.
 
     Raises:
         ConfigError: the nodes are incompatible; with the same message on all of them.
@@ -150,7 +145,8 @@ def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str
         number=facts["number"],
         num_nodes=int(environ.get("SLURM_STEP_NUM_NODES", "1")),
         first_host=first_host,
-        # Slurm's address of the first node: a name that does not resolve is an error to report, not to run into.
+        # Connect to Slurm's address of the first node: this works even if the name does not resolve, and the first node
+        # then reports that to all nodes.
         first_address=environ.get("SLURM_LAUNCH_NODE_IPADDR", first_host)
         if FIRST_HOST_VARIABLE in environ
         else first_host,
@@ -162,10 +158,7 @@ def run_preflight(launch: Launch, refusal: str | None, environ: Mapping[str, str
 def check(config: TrainConfig, launch: Launch | None, num_gpus: int) -> None:
     """Refuse a request that cannot run, and compute the features into the cache for the ranks.
 
-    Args:
-        config: of the run.
-        launch: None for a single process.
-        num_gpus: requested per node.
+    ``launch`` is None for a single process; ``num_gpus`` are requested per node.
 
     Raises:
         ConfigError, DataError: with a message of one line.
@@ -192,7 +185,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--gpus", type=int, default=0)
     known, rest = parser.parse_known_args(argv)
     environ = without_outer_allocation(ENVIRONMENT)
-    # Set once, so that restarted workers resume the same run.
+    # Choose the run id here, before torchrun starts, so that restarted workers resume the same run.
     environ.setdefault(RUN_ID_VARIABLE, new_run_id())
     try:
         launch = None
@@ -209,10 +202,12 @@ def main(argv: Sequence[str]) -> int:
     except (ConfigError, DataError) as error:
         sys.stderr.write(f"elasticqa: {error}\n")
         return ExitCode.BAD_REQUEST
-    if launch is None:
-        return _train(rest, environ)
-    command = [sys.executable, "-m", "elasticqa.elastic.torchrun", *options, "-m", _TRAINER, *rest]
-    return _exec(command, environ, launch.nproc_per_node)
+    if launch is not None:
+        set_torch_defaults(environ, launch.nproc_per_node)
+        sys.stdout.flush()
+        command = [sys.executable, "-m", "elasticqa.elastic.torchrun", *options, "-m", _TRAINER, *rest]
+        os.execve(command[0], command, environ)
+    return _train(rest, environ)
 
 
 def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, environ: Mapping[str, str]) -> None:
@@ -229,23 +224,16 @@ def _check_all(config: TrainConfig, launch: Launch | None, num_gpus: int, enviro
 
 
 def _train(argv: Sequence[str], environ: dict[str, str]) -> int:
-    """Train in this process and return the exit status."""
     set_torch_defaults(environ, 1)
     replace_environment(environ)
     try:
         status: int = importlib.import_module(_TRAINER).main(argv)
     except BrokenPipeError:
-        # `elasticqa` ignores a closed pipe for commands that print; for training it is a failure.
+        # `elasticqa.cli.main` ignores BrokenPipeError, which is right for commands that print; a training run has
+        # failed.
         traceback.print_exc()
         return ExitCode.FAILED
     return status
-
-
-def _exec(command: list[str], environ: dict[str, str], num_processes: int) -> NoReturn:
-    """Replace this process by a command whose processes share the CPUs of this node."""
-    set_torch_defaults(environ, num_processes)
-    sys.stdout.flush()
-    os.execve(command[0], command, environ)
 
 
 if __name__ == "__main__":

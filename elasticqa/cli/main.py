@@ -14,14 +14,11 @@ COMMANDS = {
     "report": ("elasticqa.cli.report", "write a report of runs as Markdown, LaTeX or HTML"),
     "scaling": ("elasticqa.cli.scaling", "measure the speedup of strategies and sizes, with repeats"),
     "annotate": ("elasticqa.cli.annotate", "name, tag or comment a run"),
-    "ingest": ("elasticqa.cli.ingest", "update the database from the journals"),
+    "ingest": ("db.ingest.update", "update the database from the journals"),
     "import": ("elasticqa.cli.import_", "import results of other tools, or an exported run"),
     "export": ("elasticqa.cli.export", "pack a run into one file"),
     "profile": ("elasticqa.cli.profile", "summarize a profiler trace"),
-    "prepare": (
-        "elasticqa.cli.prepare",
-        "download and preprocess the inputs of a run, for nodes without a network",
-    ),
+    "prepare": ("elasticqa.cli.prepare", "download and preprocess the inputs of a run, for nodes without a network"),
     "doctor": ("elasticqa.cli.doctor.command", "check this machine or cluster and say how to fix problems"),
 }
 

@@ -70,7 +70,7 @@ def model_directory(model: str, environ: Mapping[str, str]) -> Path:
     directory = Path(model)
     if (directory / "config.json").is_file():
         return directory
-    run = directory if (directory / "journal").is_dir() else runs_dir(environ) / find_run(model, runs_dir(environ))
+    run = directory if (directory / "journal").is_dir() else find_run(model, runs_dir(environ))
     if not (run / "model").is_dir():
         raise ConfigError(
             f"run {run.name} has no model yet: a run writes it when it finishes; train it to the end first"

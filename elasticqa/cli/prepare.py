@@ -3,7 +3,6 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import constants
@@ -12,8 +11,8 @@ from elasticqa.config.command_line import parse_config
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.hub import Hub, model_not_found, resolve_model
-from elasticqa.data.squad.dataset import DatasetPaths, resolve_dataset
-from elasticqa.data.task import Task, load_task
+from elasticqa.data.squad.dataset import resolve_dataset
+from elasticqa.data.task import load_task
 from elasticqa.errors import ConfigError, DataError
 from elasticqa.models.question_answering import load_model
 from elasticqa.run.home import home
@@ -29,17 +28,6 @@ elasticqa train --help lists the options.
 """
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Where the inputs of a run are on this machine."""
-
-    model: Path
-    data: DatasetPaths
-    task: Task
-    features: Path
-    """Feature cache of all runs."""
-
-
 def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Prepare a run and print what is where; return 0, or 2 for a wrong request."""
     if any(argument in ("-h", "--help") for argument in argv):
@@ -48,8 +36,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     try:
         config = parse_config(argv)
         directory = home(environ)
-        prepared = prepare(config, directory)
-        lines = [*_table(config, prepared), "", *_advice(prepared, directory)]
+        lines = prepare(config, directory)
     except (ConfigError, DataError, OSError) as error:
         sys.stderr.write(f"elasticqa prepare: {' '.join(str(error).split())}\n")
         return 2
@@ -57,15 +44,11 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     return 0
 
 
-def prepare(config: TrainConfig, directory: Path) -> Prepared:
-    """Download and preprocess what a run reads, then look it up without a network.
+def prepare(config: TrainConfig, directory: Path) -> list[str]:
+    """Download and preprocess what a run reads, then look it up without a network; return lines on what is where.
 
     The model is loaded as the trainer does it, so the cache has every file that training needs, and a model that
     cannot be trained is refused here.
-
-    Args:
-        config: of the run.
-        directory: the home directory.
 
     Raises:
         ConfigError: the model or the data cannot be found or used.
@@ -73,41 +56,30 @@ def prepare(config: TrainConfig, directory: Path) -> Prepared:
         OSError: the files cannot be written.
     """
     load_model(resolve_model(config.model), config)
-    task = load_task(config, directory)
+    counts = load_task(config, directory).facts
     offline = Hub(is_offline=True)
     model = resolve_model(config.model, offline)
     if isinstance(model, str):
         raise model_not_found(config.model, "the hub did not provide all of its files")
     data = resolve_dataset(config.dataset, config.eval_file, directory / "cache" / "datasets", offline)
-    return Prepared(model, data, task, directory / "cache" / "features")
-
-
-def _table(config: TrainConfig, prepared: Prepared) -> list[str]:
-    facts = prepared.task.facts
-    rows = [
-        ("model", config.model, prepared.model),
-        ("train", f"{facts['num_train_examples']:,} questions", prepared.data.train),
-    ]
-    if prepared.data.eval is not None:
-        rows.append(("dev", f"{facts['num_eval_examples']:,} questions", prepared.data.eval))
-    num_features = f"{facts['num_train_features']:,} train, {facts['num_eval_features']:,} dev"
-    rows.append(("features", num_features, prepared.features))
+    rows = [("model", config.model, model), ("train", f"{counts['num_train_examples']:,} questions", data.train)]
+    if data.eval is not None:
+        rows.append(("dev", f"{counts['num_eval_examples']:,} questions", data.eval))
+    num_features = f"{counts['num_train_features']:,} train, {counts['num_eval_features']:,} dev"
+    rows.append(("features", num_features, directory / "cache" / "features"))
     width = max(len(content) for _, content, _ in rows)
-    return [f"{name:<8}  {content:<{width}}  {_size(path) / 1e6:>9,.1f} MB  {path}" for name, content, path in rows]
+    variables = {"ELASTICQA_HOME": str(directory), "HF_HUB_OFFLINE": "1"}
+    if model.is_relative_to(constants.HF_HUB_CACHE):
+        variables["HF_HOME"] = constants.HF_HOME
+    return [
+        *(f"{name:<8}  {content:<{width}}  {_size(path) / 1e6:>9,.1f} MB  {path}" for name, content, path in rows),
+        "",
+        "All inputs are on this machine. On the machines that train, these directories must be visible; then run:",
+        f"  export {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}",
+    ]
 
 
 def _size(path: Path) -> int:
     """Return the bytes of a file, or of all files below a directory."""
     files = (inner for inner in path.rglob("*") if inner.is_file()) if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files)
-
-
-def _advice(prepared: Prepared, directory: Path) -> list[str]:
-    variables = {"ELASTICQA_HOME": str(directory), "HF_HUB_OFFLINE": "1"}
-    if prepared.model.is_relative_to(constants.HF_HUB_CACHE):
-        variables["HF_HOME"] = constants.HF_HOME
-    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    return [
-        "All inputs are on this machine. On the machines that train, these directories must be visible; then run:",
-        f"  export {exports}",
-    ]

@@ -42,7 +42,7 @@ def _trace_of(name: str) -> Path:
     path = Path(name)
     if path.exists() or path.suffix in (".json", ".gz") or "/" in name:
         return path
-    run = runs_dir() / find_run(name, runs_dir())
+    run = find_run(name, runs_dir())
     traces = sorted((run / "traces").glob("*.json.gz"))
     if not traces:
         raise ConfigError(f"run {run.name} has no trace: train with --profile to write one")

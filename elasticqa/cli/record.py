@@ -1,4 +1,4 @@
-"""The database as commands use it: brought up to date with the journals first."""
+"""Sessions on the database for commands, after an ingest of the journals."""
 
 import sys
 from collections.abc import Iterator, Mapping

@@ -32,8 +32,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="output file (default: standard output)")
     options = parser.parse_args(argv)
     try:
-        runs = runs_dir(environ)
-        run_ids = [find_run(run, runs) for run in options.runs]
+        run_ids = [find_run(run, runs_dir(environ)).name for run in options.runs]
         with updated_session(environ) as session:
             report = FORMATS[options.format](gather(session, time.time(), run_ids))
         if options.output is None:

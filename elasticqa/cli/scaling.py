@@ -26,7 +26,7 @@ from elasticqa.scaling.progress import FORMATS, SUFFIXES, Progress, results
 from elasticqa.scaling.study import FAILED, OPEN, Study, create, find, hold, load, newest_like
 
 _MAX_IN_FLIGHT = {LOCAL: 1, "slurm": 4}
-"""Parallel runs on one machine would slow each other down."""
+"""Jobs at a time, by scheduler; one on this machine, where parallel runs would slow each other down."""
 _CPUS_ON_CLUSTER = 2
 
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
                 return _run(study, options, environ)
             except ConfigError:
                 if is_new and not any(run.handle for run in study.runs.values()):
-                    # Refused before a job was submitted; the corrected command starts another study.
+                    # No job was submitted: delete the study, so that the corrected command starts a new one.
                     study.path.unlink()
                     study.path.with_suffix(".lock").unlink()
                 raise
@@ -114,7 +114,7 @@ def _study(
     path = None if options.new else newest_like(matrix, studies)
     if path is not None:
         return load(path), False
-    # Refuses wrong training options before the study's file exists.
+    # Check the training options before the study's file is created.
     matrix.config()
     return create(studies, matrix, ["elasticqa", "scaling", *command]), True
 
@@ -159,7 +159,7 @@ def _run(study: Study, options: argparse.Namespace, environ: Mapping[str, str]) 
         if options.in_flight is not None:
             max_in_flight = _number(options.in_flight, "--in-flight")
         with Jobs(study.matrix, study.logs) as jobs:
-            # After TorchX, whose own handlers print a traceback.
+            # Install the handlers after TorchX has installed its own, which print a traceback.
             signals.install()
             if study.runs:
                 progress.print_table(study)
@@ -214,7 +214,7 @@ class _Signals:
 
 
 def _stopped(study: Study, loop: JobLoop, number: int) -> int:
-    """Note and print what a stopped study leaves; return the exit status for a signal's number."""
+    """Print which jobs keep running and how to continue the study; return 128 + the signal's number."""
     if study.matrix.scheduler == LOCAL:
         loop.remove_stopped()
     in_flight = [run.handle or run.run_id for run in study.runs_with(OPEN)]

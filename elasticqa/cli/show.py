@@ -42,10 +42,9 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     options = parser.parse_args(argv)
     try:
-        runs = runs_dir(environ)
-        run_id = find_run(options.run, runs)
+        directory = find_run(options.run, runs_dir(environ))
         with updated_session(environ) as session:
-            shown = _json(session, run_id) if options.json else _text(session, run_id, runs / run_id)
+            shown = _json(session, directory.name) if options.json else _text(session, directory)
     except (ConfigError, DatabaseError, RunNotFoundError) as error:
         return parser.refuse(error)
     sys.stdout.write(shown)
@@ -67,8 +66,8 @@ def _json(session: Session, run_id: str) -> str:
     return json.dumps(whole, indent=2) + "\n"
 
 
-def _text(session: Session, run_id: str, directory: Path) -> str:
-    now = time.time()
+def _text(session: Session, directory: Path) -> str:
+    run_id, now = directory.name, time.time()
     run = get_run(session, run_id, now)
     attempts = attempts_of(session, run_id, now)
     parts = [f"{text(run.name or run.run_id)}\n", facts(_facts(run, directory))]

@@ -1,11 +1,13 @@
-"""The home directory: created if absent, checked to be writable; and the ids of runs."""
+"""The home directory: created if absent, checked to be writable; the ids of its runs and their locks."""
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ulid import ULID
 
+from db.storage.file_lock import try_lock
 from db.storage.home import home_of, runs_dir_of
 from db.storage.run_files import REPORTED_DIR
 from elasticqa.config.environment import ENVIRONMENT
@@ -19,19 +21,20 @@ def home(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
         ConfigError: it cannot be created or written.
     """
     path = home_of(environ)
+    problem = None
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unusable(path, f"cannot be created ({error.strerror})") from error
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise _unusable(path, "is not writable")
+        problem = f"cannot be created ({error.strerror})"
+    else:
+        if not os.access(path, os.W_OK | os.X_OK):
+            problem = "is not writable"
+    if problem is not None:
+        raise ConfigError(
+            f"home directory {path} {problem}: runs are written there; set ELASTICQA_HOME to a directory that you can "
+            "write"
+        )
     return path
-
-
-def _unusable(path: Path, problem: str) -> ConfigError:
-    return ConfigError(
-        f"home directory {path} {problem}: runs are written there; set ELASTICQA_HOME to a directory that you can write"
-    )
 
 
 def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
@@ -43,23 +46,32 @@ def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
     return runs_dir_of(home(environ))
 
 
-def find_run(run: str, runs: Path) -> str:
-    """Return the id of a run, given the id or a unique prefix of it.
+def find_run(run: str, runs: Path) -> Path:
+    """Return the directory of a run, given the id or a unique prefix of it; a reported run has none.
 
     Raises:
         ConfigError: no run has this prefix, or more than one.
     """
     ids = {entry.name for folder in (runs, REPORTED_DIR) if folder.is_dir() for entry in folder.iterdir()}
     if run in ids:
-        return run
+        return runs / run
     found = sorted(run_id for run_id in ids if run and run_id.startswith(run))
     if len(found) == 1:
-        return found[0]
+        return runs / found[0]
     if found:
         raise ConfigError(
             f"run {run!r} is a prefix of {len(found)} runs: give more characters of {', '.join(found[:3])}"
         )
     raise ConfigError(f"run {run!r} is not in {runs}: `elasticqa runs` lists the ids")
+
+
+def hold(directory: Path) -> AbstractContextManager[bool]:
+    """Hold the lock of a run, which only one process group may train, during the block; yields False if it is held.
+
+    Raises:
+        OSError: the lock file cannot be opened.
+    """
+    return try_lock(directory / "active.lock")
 
 
 def new_run_id() -> str:

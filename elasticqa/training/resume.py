@@ -1,7 +1,8 @@
-"""Which run a start belongs to: a new one, or an unfinished one that it resumes."""
+"""Choose the run to train: a new one, or an unfinished one to resume."""
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from elasticqa.checkpoint.manifest import read_manifest, step_of
 from elasticqa.config.environment import ENVIRONMENT, RUN_ID_VARIABLE
 from elasticqa.config.train_config import CHANGEABLE_FIELDS, CHANGEABLE_FIELDS_OF_NAMED_RUN, TrainConfig
 from elasticqa.errors import CheckpointError, ConfigError, shown
-from elasticqa.run.home import find_run, new_run_id
+from elasticqa.run.home import find_run, hold, new_run_id
 from elasticqa.run.journal_reader import (
     first_attempt_line,
     is_finished,
@@ -22,7 +23,6 @@ from elasticqa.run.journal_reader import (
     read_setup_line,
     recorded_digests,
 )
-from elasticqa.run.lock import hold
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,6 @@ class RunChoice:
     checkpoint: Path | None = None
     """The checkpoint to resume from; None for the newest whole one."""
 
-    @property
-    def run_id(self) -> str:
-        """The run's id, the name of its directory."""
-        return self.directory.name
-
 
 def choose_run(
     config: TrainConfig,
@@ -54,13 +49,7 @@ def choose_run(
 
     In this order: the run, or the checkpoint of a run, that ``resume`` names; the run of ``ELASTICQA_RUN_ID`` if it has
     started (a requeue or a restart); with ``auto``, the newest unfinished run of the same config, data and model that
-    no other process trains; else a new run.
-
-    Args:
-        config: as asked for.
-        runs_dir: holds one directory per run.
-        environ: with the variable.
-        digests: of the content of `dataset` and `model`; missing ones are not compared.
+    no other process trains; else a new run. Digests of `dataset` and `model` that are missing are not compared.
 
     Raises:
         ConfigError: the named run does not exist, is finished, or has another config, data or model; or the variable is
@@ -86,7 +75,12 @@ def choose_run(
 
 
 def _named_run(config: TrainConfig, runs_dir: Path, digests: Mapping[str, str]) -> RunChoice:
-    for path in (Path(config.resume).absolute(), *_of_id(config.resume, runs_dir)):
+    # ``resume`` is a path, a run id or a unique prefix of one, or RUN/checkpoints/step-....
+    paths = [Path(config.resume).absolute()]
+    run, _, rest = config.resume.partition("/")
+    with suppress(ConfigError):
+        paths.append(find_run(run, runs_dir) / rest)
+    for path in paths:
         checkpoint = path.resolve() if step_of(path) >= 0 and path.is_dir() else None
         directory = path.resolve() if checkpoint is None else checkpoint.parent.parent
         if first_attempt_line(directory) is not None:
@@ -111,24 +105,14 @@ def _named_run(config: TrainConfig, runs_dir: Path, digests: Mapping[str, str]) 
     return RunChoice(directory, is_new=False)
 
 
-def _of_id(text: str, runs_dir: Path) -> list[Path]:
-    """Return the path of the run, or of its checkpoint, that an id or the unique beginning of one names."""
-    run, _, rest = text.partition("/")
-    try:
-        return [runs_dir / find_run(run, runs_dir) / rest]
-    except ConfigError:
-        return []
-
-
 def _has_gone_back(directory: Path, resume: str) -> bool:
-    """Whether an attempt has resumed from this checkpoint already, by the same request: then this is a restart.
+    """Whether the same command has already resumed from this checkpoint, so that this start is a restart or requeue.
 
-    A restart or requeue of the same command must not discard the steps trained since.
+    A restart resumes from the newest checkpoint: it must not discard the steps trained since.
     """
     for path in reversed(main_journals(directory)):
         line = read_attempt_line(path)
-        recorded = (line or {}).get("config")
-        if line is not None and (not isinstance(recorded, dict) or recorded.get("resume") != resume):
+        if line is not None and _recorded_config(line).get("resume") != resume:
             return False
         if read_setup_line(path) is not None:
             logger.warning(
@@ -181,11 +165,8 @@ def _differences(
     digests: Mapping[str, str],
     may_change: frozenset[str],
 ) -> dict[str, tuple[Any, Any]]:
-    recorded = (line or {}).get("config")
-    found = with_recorded_batch(first_attempt_line(directory), config).differences(
-        recorded if isinstance(recorded, dict) else {}, may_change
-    )
-    if found:
+    asked = with_recorded_batch(first_attempt_line(directory), config)
+    if found := asked.differences(_recorded_config(line), may_change):
         return found
     before = recorded_digests(directory)
     return {
@@ -201,9 +182,7 @@ def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[st
     An attempt that ended before its setup has recorded no change and trained nothing.
     """
     paths = [path for path in reversed(main_journals(directory)) if path < journal_path(directory, attempt)]
-    recorded = next((read_attempt_line(path) or {} for path in paths if read_setup_line(path)), {}).get("config")
-    if not isinstance(recorded, dict):
-        return {}
+    recorded = _recorded_config(next((read_attempt_line(path) for path in paths if read_setup_line(path)), None))
     now = config.to_dict()
     return {
         name: (recorded[name], now[name])
@@ -212,12 +191,18 @@ def changed_since(directory: Path, attempt: int, config: TrainConfig) -> dict[st
     }
 
 
+def _recorded_config(line: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the config of an `attempt` line; empty if there is none."""
+    config = (line or {}).get("config")
+    return config if isinstance(config, dict) else {}
+
+
 def with_recorded_batch(line: dict[str, Any] | None, config: TrainConfig) -> TrainConfig:
     """Return the config with the global batch of a run, given the `attempt` line of its first attempt."""
-    recorded, world_size = (line or {}).get("config"), (line or {}).get("world_size")
+    world_size = (line or {}).get("world_size")
     if not isinstance(world_size, int) or world_size < 1:
         world_size = 1
-    size, micro = map((recorded if isinstance(recorded, dict) else {}).get, ("global_batch_size", "micro_batch_size"))
+    size, micro = map(_recorded_config(line).get, ("global_batch_size", "micro_batch_size"))
     if isinstance(micro, int) and size == micro * world_size and size > 0:
         # As in the first attempt, even if the micro-batch has changed.
         return replace(config, global_batch_size=config.global_batch_size or size)

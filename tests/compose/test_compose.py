@@ -54,7 +54,7 @@ def test_services_are_healthy_and_the_migration_has_ended(stack: Stack) -> None:
 
 def test_image_has_no_torch(stack: Stack) -> None:
     assert "No module named 'torch'" in stack.inside("python", "-c", "import torch", expected=1).stderr
-    stack.inside("python", "-c", "import dashboard.app, elasticqa.cli.ingest, psycopg")
+    stack.inside("python", "-c", "import dashboard.app, elasticqa.cli.main, db.ingest.update, psycopg")
 
 
 def test_containers_run_without_root_capabilities_and_writable_system(stack: Stack) -> None:

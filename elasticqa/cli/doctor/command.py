@@ -19,7 +19,7 @@ from elasticqa.errors import one_line
 
 @dataclass(frozen=True)
 class Check:
-    """A module with a function ``check(environ)``; named, since importing it may fail or hang."""
+    """The name of a module with a function ``check(environ)``: only `run_check` imports it; this may fail or hang."""
 
     name: str
     module: str
@@ -126,7 +126,7 @@ def _check_job(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Ite
             flags.append(f"--{name}={value}")
     if arguments.gpu and not any(flag.startswith("--gres=") for flag in flags):
         flags.append(f"--gpus-per-node={arguments.gpu}")
-    # Imported late: it needs the package `db`, which the other checks must do without.
+    # Import it only here: it imports the package `db`, and the other checks must run even if `db` cannot be imported.
     slurm_job = importlib.import_module("elasticqa.cli.doctor.slurm_job")
     yield slurm_job.run_check_job(
         flags, arguments.gpu, arguments.wait, environ, lambda text: sys.stderr.write(f"elasticqa doctor: {text}\n")

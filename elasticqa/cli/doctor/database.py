@@ -26,7 +26,7 @@ def check_database(url: str, mounts: str) -> Finding:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        # Without the URL, which may contain a password.
+        # Do not print the URL: it may contain a password.
         return fail("database", "ELASTICQA_DB_URL is not a URL", "use sqlite:///FILE or postgresql://USER@HOST/NAME")
     if parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:"):
         return check_sqlite(Path(str(parsed.database)), mounts)

@@ -80,7 +80,10 @@ def check_locks(path: Path) -> Finding:
 
 
 def check_clock(skew_s: float) -> Finding:
-    """Return whether this machine's clock agrees with the file server's; a run with old lines counts as lost."""
+    """Return whether this machine's clock agrees with the file server's.
+
+    The status of a run is `lost` if the times of its lines are too old.
+    """
     if abs(skew_s) > MAX_CLOCK_SKEW_S:
         advice = "synchronize the clocks of all machines (systemd-timesyncd, chrony)"
         return warn("clock", f"the clock of the home directory's server differs by {skew_s:+.0f} s", advice)

@@ -17,7 +17,7 @@ from elasticqa.errors import ConfigError
 class _EmptyHub(Hub):
     """A hub without content, so that only local models and data sets are found."""
 
-    # An offline hub would convert data sets from the cache of the `datasets` library.
+    # If this were True, `resolve_dataset` would convert data sets from the cache of the `datasets` library.
     is_offline: bool = False
 
     def why_unavailable(self, *_: object) -> str:

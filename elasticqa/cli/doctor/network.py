@@ -56,6 +56,6 @@ def _is_own(address: str) -> bool:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address.partition("%")[0], 0))
     except OSError:
-        # A link-local address needs its interface to be bound to; it cannot be another machine's.
+        # Binding to a link-local address fails without its interface; assume that the address is this machine's.
         return ipaddress.ip_address(address.partition("%")[0]).is_link_local
     return True

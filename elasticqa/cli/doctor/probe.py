@@ -15,7 +15,7 @@ def facts() -> dict[str, Any]:
     """Return versions, backends and GPUs, each with its properties and the error of its first use, if any."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # For its warning about a driver that is too old.
+        # torch warns here if the driver is too old.
         torch.cuda.is_available()
         devices = [_device(index) for index in range(torch.cuda.device_count())]
     has_nccl = dist.is_available() and dist.is_nccl_available()

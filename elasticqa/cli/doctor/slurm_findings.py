@@ -48,7 +48,7 @@ def findings_of(messages: Sequence[Mapping[str, Any]], directory: Path, mark: st
 
 
 def _first(check: str, problems: Sequence[tuple[str, str] | None], found: str) -> Finding:
-    """Return the first of some problems with their ways out, or that all is in order."""
+    """Return a failure for the first problem, with its advice; ok with ``found`` if there is no problem."""
     return next((fail(check, *problem) for problem in problems if problem), ok(check, found))
 
 

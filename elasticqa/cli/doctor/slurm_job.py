@@ -53,7 +53,7 @@ def run_check_job(
     except (ConfigError, OSError) as error:
         return [fail("home", str(error), "set ELASTICQA_HOME to a directory that all nodes can write")]
     try:
-        # Files and not pipes, which could fill up.
+        # Use files: a full pipe would block srun.
         with tempfile.TemporaryFile() as messages, tempfile.TemporaryFile() as errors:
             job = _CheckJob(name, flags, environ, messages, errors)
             failure = job.wait(wait_s, log)
@@ -76,7 +76,7 @@ class _CheckJob:
     ) -> None:
         self.name = name
         self.request = f"requested {NUM_NODES} nodes{''.join(f' {flag}' for flag in flags)}"
-        # Without the variables of an allocation around this shell, which srun would run in.
+        # Remove Slurm's variables: inside `salloc`, srun would start a step of that allocation instead of a new job.
         self.environ = {
             key: value for key, value in environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"
         }
@@ -129,7 +129,7 @@ class _CheckJob:
         try:
             line = output(["squeue", "--noheader", f"--name={self.name}", "--format=%i|%T|%r"], self.environ)
         except SlurmError:
-            return "", ""  # srun reports a controller that stays away
+            return "", ""  # srun fails if the controller stays unreachable
         if not line:
             return "", ""
         self.job_id, state, reason = line.splitlines()[0].split("|")
@@ -148,7 +148,7 @@ class _CheckJob:
         errors = _lines(self._errors)
         of_srun = [line for line in errors if line.startswith("srun: ")]
         refusals = [line for line in of_srun if not any(part in line for part in _NOT_ERRORS)]
-        # Only the last line, which has the error of a traceback; and no warnings of torch.
+        # Take the last line, which has the error of a traceback; skip torch's warnings.
         of_nodes = [line for line in errors if line not in of_srun and not line.startswith("[W")][-1:]
         reason = "; ".join(line.removeprefix("srun: ").removeprefix("error: ") for line in [*of_nodes, *refusals[:2]])
         status = self._process.returncode

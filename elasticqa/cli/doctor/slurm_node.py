@@ -122,10 +122,10 @@ def _all_reduce(device: torch.device, group: dist.ProcessGroup) -> tuple[float, 
     for _ in range(NUM_REPEATS + 1):
         started_at = time.perf_counter()
         dist.all_reduce(tensor, dist.ReduceOp.MAX, group)
-        # Waits for the result, since NCCL only queues the work.
+        # Wait for the result: NCCL only queues the work.
         tensor[0].item()
         times.append(time.perf_counter() - started_at)
-    # Without the first, which opens the connections.
+    # Leave out the first all-reduce, which opens the connections.
     return statistics.median(times[1:]), num_bytes
 
 

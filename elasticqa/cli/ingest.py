@@ -1,5 +1,0 @@
-"""`elasticqa ingest`: update the database from the journals."""
-
-from db.ingest.update import main
-
-__all__ = ["main"]
