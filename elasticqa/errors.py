@@ -66,7 +66,7 @@ class MicroBatchTooLargeError(RuntimeError):
     """A micro-batch that does not fit into the memory of some rank; raised on every rank.
 
     Attributes:
-        what: what does not fit where; the message without the way out.
+        what: the message without the way out.
     """
 
     def __init__(self, micro_batch_size: int, num_tokens: int, device: object) -> None:
@@ -80,11 +80,11 @@ class MicroBatchTooLargeError(RuntimeError):
 
 
 class LocalOutOfMemoryError(RuntimeError):
-    """A micro-batch that does not fit into the memory of this rank, while the others wait for it: the attempt must end.
+    """This rank ran out of memory while the other ranks wait for it in a collective: the attempt must end.
 
     Attributes:
-        micro_batch_size: the number of its features.
-        what: what does not fit where; the message without the way out.
+        micro_batch_size: number of features of the micro-batch.
+        what: the message without the way out.
     """
 
     def __init__(self, cause: MicroBatchTooLargeError, micro_batch_size: int) -> None:

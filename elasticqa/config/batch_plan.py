@@ -26,7 +26,7 @@ class BatchPlan:
 
 
 def batch_plan(config: TrainConfig, num_train_features: int, world_size: int) -> BatchPlan:
-    """Return the batch plan of a run; a global batch size that is not set is that of a first start in this world size.
+    """Return the batch plan of a run; an unset global batch size becomes ``micro_batch_size * world_size``.
 
     Raises:
         ConfigError: the global batch is smaller than the world size, or there is no training feature.

@@ -11,7 +11,7 @@ from pathlib import Path
 from elasticqa.errors import ConfigError, shown
 
 ENVIRONMENT: Mapping[str, str] = os.environ
-"""The environment of this process; later changes are visible in it."""
+"""The environment of this process (not a copy)."""
 
 RUN_ID_VARIABLE = "ELASTICQA_RUN_ID"
 """Id of the run to train: set when the run is submitted, and kept over restarts and requeues."""
@@ -23,11 +23,11 @@ AGENT_PID_VARIABLE = "ELASTICQA_AGENT_PID"
 JOB_HANDLE_VARIABLE = "TORCHX_JOB_ID"
 """Such as ``slurm://torchx/7``."""
 JOINED_JOB_VARIABLE = "TORCHX_JOINED_JOB"
-"""Slurm job that this node joins from a job of its own, because that job runs with fewer nodes than it could."""
+"""Id of the running elastic job that this node joins; the node itself was allocated by another, one-node job."""
 FIRST_HOST_VARIABLE = "TORCHX_RANK0_HOST"
 
 DEFAULT_PEER_TIMEOUT_S = 20.0
-"""Longer than threads of a busy or swapping machine are delayed."""
+"""Longer than a busy or swapping machine delays the health check's thread."""
 _SHORTEST_TIMEOUT_S, _LONGEST_TIMEOUT_S = 5, 86_400
 
 

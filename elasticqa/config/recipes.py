@@ -38,7 +38,7 @@ _SQUAD = TrainConfig(
 _BASELINE_10K = replace(
     _SQUAD,
     parallel="none",
-    # Features, not examples: the reported 10,000 steps of 4 in 4 epochs allow only one window per context.
+    # The authors report 10,000 steps of batch 4 in 4 epochs, which is 10,000 features (not 10,000 examples) per epoch.
     max_train_features=10_000,
     max_eval_examples=500,
     epochs=4,

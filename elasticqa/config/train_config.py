@@ -13,7 +13,7 @@ Attention = Literal["auto", "packed", "sdpa", "padded"]
 
 _LARGEST_INTEGER = 2**31 - 1
 _MAX_PATH_PART_BYTES = 255
-"""No file system has a longer name, and asking for one is an error of its own kind."""
+"""Longest file name on Linux; a longer one raises OSError (ENAMETOOLONG) instead of counting as missing."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,18 @@ class OnResume(Enum):
     """When an option may change on resume; without a mark, never."""
 
     MAY_CHANGE = auto()
-    """It does not affect what the model learns from which features."""
+    """The option may always change: it does not affect the weights that training computes."""
     MAY_CHANGE_IF_NAMED = auto()
-    """It affects how the same result is computed, and how fast, so the run must be named: `--resume`, ELASTICQA_RUN_ID.
+    """The option may change if `--resume` or ELASTICQA_RUN_ID names the run; otherwise a changed value starts a new
+    run.
 
-    A start that names no run begins a new one: two strategies are compared, not mixed in one run.
+    It affects only how the result is computed and how fast. A new run keeps comparisons of strategies valid.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All that the user asks of a run; facts (world size, device, run id) are not in it."""
+    """All options of a training run; world size, device and run id are not options."""
 
     recipe: Annotated[str, OnResume.MAY_CHANGE_IF_NAMED] = "demo"
     """Named set of defaults that the other options change."""
@@ -128,10 +129,7 @@ class TrainConfig:
         return asdict(self)
 
     def with_global_batch_size(self, first_world_size: int) -> "TrainConfig":
-        """Return the config with the global batch that its run keeps at any world size.
-
-        Args:
-            first_world_size: ranks of the run's first attempt.
+        """Return the config with the global batch of the run's first attempt, which the run keeps at any world size.
 
         >>> TrainConfig(global_batch_size=None, micro_batch_size=4).with_global_batch_size(2).global_batch_size
         8
@@ -160,10 +158,6 @@ class TrainConfig:
     ) -> dict[str, tuple[Any, Any]]:
         """Return the fields that differ from a recorded config and may not change, each as (recorded, asked).
 
-        Args:
-            recorded: config of an earlier attempt.
-            may_change: fields to leave out; None for `CHANGEABLE_FIELDS`.
-
         >>> TrainConfig().differences(TrainConfig(seed=1, name="x").to_dict())
         {'seed': (1, 42)}
         """
@@ -190,11 +184,7 @@ CHANGEABLE_FIELDS_OF_NAMED_RUN = CHANGEABLE_FIELDS | _fields_marked(OnResume.MAY
 
 
 def _check(field: Field[Any], value: object) -> None:
-    """Refuse a number outside its range, and a path that cannot exist.
-
-    Raises:
-        ConfigError: the value is refused.
-    """
+    """Raise ConfigError for a number outside its range, or a path that cannot exist."""
     way_out = f"--{field.name.replace('_', '-')} sets it"
     if isinstance(value, str) and any(len(part.encode()) > _MAX_PATH_PART_BYTES for part in value.split("/")):
         raise ConfigError(f"{field.name} has a part of over {_MAX_PATH_PART_BYTES} bytes; {way_out}")

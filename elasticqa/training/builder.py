@@ -64,7 +64,7 @@ def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: St
         micro_batch_size=attempt.micro_batch_size,
     )
     if topology.device.type == "cuda":
-        # On a CPU the prefetching thread would compete with the step.
+        # Do not prefetch on a CPU: the thread would take CPU time from the step.
         train_step.prefetch(sampler)
     return Trainer(
         config=config,
@@ -87,8 +87,8 @@ def _recorder(topology: Topology, attempt: Attempt, stack: ExitStack) -> Recorde
         tensorboard = TensorBoardLog(attempt.directory / "tensorboard")
         stack.callback(tensorboard.close)
     return Recorder(
-        attempt.config,
-        attempt.plan,
+        config=attempt.config,
+        plan=attempt.plan,
         journal=attempt.journal,
         tensorboard=tensorboard,
         feature_log=attempt.feature_log,
@@ -130,8 +130,8 @@ def build_train_step(
     if topology.device.type == "cuda" or acceleration.is_compiled:
         set_compile_caches(home() / "cache")
     if acceleration.is_captured:
-        # A capture needs a stream of its own. All work from here on uses it: DDP's hooks stay on the stream that they
-        # were created on.
+        # A CUDA graph capture needs a non-default stream. All later work uses this stream, since DDP's hooks stay on
+        # the stream on which they were created.
         stack.enter_context(torch.cuda.stream(torch.cuda.Stream(topology.device)))
     model = parallelize(answerer, config.parallel, topology, precision, is_resharded=acceleration.is_resharded)
     if acceleration.is_compiled:

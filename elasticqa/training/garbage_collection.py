@@ -1,7 +1,7 @@
 """Exclude long-lived objects from garbage collection during training.
 
-Libraries leave some 400,000 objects in a trainer. A full collection visits all of them and stops every thread of the
-process for 0.05 to 0.15 s; planning a checkpoint allocates enough objects to start one or several.
+A trainer's libraries allocate some 400,000 objects. A full collection visits all of them and holds the GIL for 0.05 to
+0.15 s. Planning a checkpoint allocates enough objects to trigger full collections.
 """
 
 import gc
@@ -9,7 +9,7 @@ import gc
 
 def settle() -> None:
     """Exclude all current objects; call it after the first step, when all parts are built."""
-    # Free garbage first: excluded garbage, and the device memory it holds, would stay.
+    # Collect garbage first: frozen garbage, and the device memory that it holds, would never be freed.
     gc.collect()
     gc.freeze()
 

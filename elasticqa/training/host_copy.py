@@ -1,4 +1,4 @@
-"""Results copied from the device to the host, read late: reading a GPU's result at once would make the host wait."""
+"""Asynchronous copies of results from the device to the host, read some steps later so that the host does not wait."""
 
 from collections import deque
 from collections.abc import Iterator

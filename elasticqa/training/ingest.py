@@ -1,4 +1,4 @@
-"""The database brought up to date when a run ends."""
+"""Ingest the journals into the database when a run ends."""
 
 import subprocess
 import sys
@@ -7,9 +7,9 @@ from db.storage.home import is_home_database, is_home_shared
 from elasticqa.config.environment import ENVIRONMENT, without_torchelastic
 
 INGEST_TIMEOUT_S = 60.0
-"""The agents of other nodes wait for twice as long."""
+"""Timeout of the ingest of a finished run; agents of other nodes wait twice as long (EXIT_BARRIER_TIMEOUT_S)."""
 STOPPED_INGEST_TIMEOUT_S = 10.0
-"""After a request to stop: a scheduler sends SIGKILL soon."""
+"""Timeout after a request to stop, since a scheduler soon sends SIGKILL."""
 
 
 def ingest(timeout_s: float) -> str | None:

@@ -4,7 +4,7 @@ import time
 
 
 class StartupTimer:
-    """A clock on which each phase starts where the previous one ended, so that no time is missing."""
+    """Measures phases without gaps: each phase starts when the previous one ends."""
 
     def __init__(self, began: float) -> None:
         """Start at a Unix time."""

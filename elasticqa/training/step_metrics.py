@@ -1,4 +1,4 @@
-"""Metrics of the steps, read late: reading a GPU's result at once would make the host wait for it."""
+"""Metrics of the steps, read some steps later so that the host does not wait for the GPU."""
 
 import math
 import time
@@ -16,7 +16,7 @@ from elasticqa.training.progress import Progress
 from elasticqa.training.train_step import StepOutput
 
 WARMUP_STEPS = 5
-"""Steps after a start that throughput leaves out: allocator, autotuning and caches settle in them."""
+"""Steps after a start that do not count for throughput: allocator, autotuning and caches warm up."""
 
 
 class NonFiniteLossError(RuntimeError):
@@ -36,7 +36,7 @@ def memory_peaks(device: torch.device) -> dict[str, int | None]:
     """Return the peaks of allocated and reserved GPU memory as the fields of a step; both None on a CPU."""
     if device.type != "cuda":
         return {"peak_memory_bytes": None, "peak_reserved_bytes": None}
-    # One call for both, in the nested form: torch's function for each peak builds the same dict and flattens it.
+    # Read both peaks with one call: `torch.cuda.max_memory_*` would build and flatten this dict once each.
     statistics = torch.cuda.memory_stats_as_nested_dict(device)
     return {
         "peak_memory_bytes": statistics["allocated_bytes"]["all"]["peak"],
@@ -61,18 +61,18 @@ class MetricsQueue:
     config: TrainConfig
     topology: Topology
     progress: Progress
-    """Gets losses and times as they are read."""
+    """Updated with the losses and times that are read."""
     sampler: Sampler
     recorder: Recorder
     is_scaled: bool
-    """The loss is scaled up, so a gradient norm may overflow once in a while."""
+    """Whether the loss is scaled (fp16): an occasional gradient norm that is not finite is then no error."""
     _copies: HostCopies[_Pending] = field(init=False, default_factory=HostCopies)
     _clock: float = field(init=False, default=0.0)
     _num_pushed: int = field(init=False, default=0)
     _is_slowed: bool = field(init=False, default=False)
 
     def restart_clock(self) -> None:
-        """Leave the time since the last reading out of the next step."""
+        """Do not count the time since the last reading for the next step."""
         self._clock = time.perf_counter()
 
     def mark_slow(self) -> None:
@@ -98,7 +98,7 @@ class MetricsQueue:
             now = time.perf_counter()
             step_time_s, self._clock = now - self._clock, now
             metrics = self._metrics(pending, loss, norm, step_time_s)
-            # A later step's compilation or capture on the host falls into the time until this reading.
+            # The time until this reading includes a compilation or capture of a later step on the host.
             self._is_slowed = False
             self.progress.train_time_s += step_time_s
             self.progress.last_losses.append(loss)
