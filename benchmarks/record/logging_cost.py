@@ -75,8 +75,8 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
 
     tensorboard = TensorBoardLog(folder / "tensorboard")
     recorder = Recorder(
-        TrainConfig(),
-        BatchPlan(24 * num_steps, 24, num_steps, 2 * num_steps),
+        config=TrainConfig(),
+        plan=BatchPlan(24 * num_steps, 24, num_steps, 2 * num_steps),
         journal=journal,
         tensorboard=tensorboard,
         feature_log=feature_log,

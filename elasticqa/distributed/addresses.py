@@ -16,9 +16,7 @@ _LINK_LOCAL = ipaddress.ip_network("fe80::/10")
 def job_port(job_id: str, shift: float = 0.0) -> int:
     """Return a port that is derived from a job's id, so that two jobs that share a node use different ports.
 
-    Args:
-        job_id: of the job.
-        shift: distance between ports of one job, as a fraction of all ports in use.
+    The shift is the distance between ports of one job, as a fraction of all ports in use.
     """
     number = int(job_id) if job_id.isdigit() else sum(map(ord, job_id)) * 31
     return _FIRST_PORT + (number + round(shift * _NUM_PORTS)) % _NUM_PORTS
@@ -52,12 +50,7 @@ def first_host_of(node_list: str) -> str:
 
 
 def listen(backlog: int, port: int = 0) -> socket.socket:
-    """Return a socket that listens on all addresses of this machine, IPv4 and IPv6.
-
-    Args:
-        backlog: number of connections that may wait.
-        port: 0 for a free port.
-    """
+    """Return a socket that listens on all addresses of this machine, IPv4 and IPv6; port 0 stands for a free port."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
     return socket.create_server(("", port), backlog=backlog)

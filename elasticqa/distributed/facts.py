@@ -23,29 +23,22 @@ GIT_TIMEOUT_S = 10.0
 def host_facts(node_rank: int, num_devices: int) -> dict[str, Any]:
     """Return the `host` object of this node; facts that cannot be found are None.
 
-    Args:
-        node_rank: of this node.
-        num_devices: GPUs of this node that the run uses, or its processes on a CPU.
+    Its devices are the GPUs that the run uses, or its processes on a CPU.
     """
-    facts: dict[str, Any] = {
+    gpu = torch.cuda.get_device_properties(torch.cuda.current_device()) if torch.cuda.is_available() else None
+    cpu_name = _cpu_name()
+    return {
         "node_rank": node_rank,
         "host_name": socket.gethostname(),
-        "device_type": "cpu",
-        "device_name": _cpu_name(),
+        "device_type": "cuda" if gpu else "cpu",
+        "device_name": gpu.name if gpu else cpu_name,
         "num_devices": num_devices,
-        "device_memory_bytes": None,
+        "device_memory_bytes": gpu.total_memory if gpu else None,
         "num_cpus": len(os.sched_getaffinity(0)),
-        "cpu_name": _cpu_name(),
+        "cpu_name": cpu_name,
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "driver": None,
+        "driver": _text_of(Path("/sys/module/nvidia/version")) if gpu else None,
     }
-    if torch.cuda.is_available():
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        facts["device_type"] = "cuda"
-        facts["device_name"] = properties.name
-        facts["device_memory_bytes"] = properties.total_memory
-        facts["driver"] = _text_of(Path("/sys/module/nvidia/version"))
-    return facts
 
 
 def software_facts() -> dict[str, str | None]:
@@ -62,11 +55,7 @@ def software_facts() -> dict[str, str | None]:
 def node_facts(number: int, first_host: str, refusal: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return facts that are compared with those of the other nodes of the job before it starts.
 
-    Args:
-        number: of this node in its job, from 0.
-        first_host: name of the first node.
-        refusal: why this node cannot run the job, or None.
-        environ: of this process.
+    Nodes are numbered from 0. A node that cannot run the job states why as its refusal.
     """
     host, versions = socket.gethostname(), software_facts()
     return {

@@ -21,12 +21,7 @@ def without_outer_allocation(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def set_torch_defaults(environ: dict[str, str], num_processes: int) -> None:
-    """Add variables that torch reads and the user has not set.
-
-    Args:
-        environ: of processes that are about to start.
-        num_processes: that share the CPUs of this node.
-    """
+    """Add the variables for torch that the user has not set to the environment of processes that share this node."""
     # A restarted agent must connect to the store of the new rendezvous round: torch 2.13 keeps the old address.
     environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     environ.setdefault(_THREADS_VARIABLE, str(max(1, len(os.sched_getaffinity(0)) // num_processes)))

@@ -146,16 +146,16 @@ class Topology:
         Raises:
             ValueError, CheckpointError: on every rank, if ``work`` raised it.
         """
-        outcome: tuple[T | None, Exception | None] = (None, None)
+        outcome: T | Exception | None = None
         if self.is_main:
             try:
-                outcome = work(), None
+                outcome = work()
             except (ValueError, CheckpointError) as raised:
-                outcome = None, raised
-        value, error = self.broadcast(outcome)
-        if error is not None:
-            raise error
-        return cast("T", value)
+                outcome = raised
+        outcome = self.broadcast(outcome)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return cast("T", outcome)
 
     def gather(self, value: T | None) -> list[T]:
         """Return the ranks' values in rank order, without None, on rank 0; [] on other ranks. A collective."""
@@ -191,11 +191,7 @@ def _count(environ: Mapping[str, str], name: str, least: int) -> int:
 
 
 def check_parallel(parallel: Parallel, world_size: int, *, is_distributed: bool) -> None:
-    """Refuse a strategy that does not fit how the processes were started.
-
-    Raises:
-        ConfigError: the strategy is refused.
-    """
+    """Raise ConfigError for a strategy that does not fit how the processes were started."""
     if parallel == "none" and world_size > 1:
         raise ConfigError(
             f"parallel='none' cannot use world_size={world_size}: it is one process; "

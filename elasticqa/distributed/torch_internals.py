@@ -36,20 +36,15 @@ _TORCH_CACHE_VARIABLE, _TRITON_CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR", "TRIT
 def flash_attention(
     query_key_value: Sequence[Tensor], cu_lengths: Tensor, max_length: int, *, dropout: float, scaling: float | None
 ) -> Tensor:
-    """Return bidirectional flash attention of packed sequences, (tokens, heads, head size).
+    """Return bidirectional flash attention of packed sequences, (tokens, heads, head size), the shape of each input.
 
-    Args:
-        query_key_value: three tensors of the shape of the result.
-        cu_lengths: cumulative lengths of the sequences, from 0, int32.
-        max_length: of a sequence.
-        dropout: of the attention probabilities.
-        scaling: factor of the scores; None for the inverse square root of the head size.
+    ``cu_lengths`` are cumulative lengths of the sequences, from 0, int32. ``scaling`` is the factor of the scores; None
+    stands for the inverse square root of the head size.
     """
     # torch.nn.attention.varlen.varlen_attn has no dropout; the operator below it does.
-    output: Tensor = torch.ops.aten._flash_attention_forward(
+    return torch.ops.aten._flash_attention_forward(  # type: ignore[no-any-return]
         *query_key_value, cu_lengths, cu_lengths, max_length, max_length, dropout, False, False, scale=scaling
     )[0]
-    return output
 
 
 def ignore_buffers_in_ddp(model: nn.Module) -> None:

@@ -27,7 +27,7 @@ from elasticqa.elastic.end_causes import is_refusal, recorded_causes, write_miss
 from elasticqa.elastic.stack_dumps import STACK_DUMP_SIGNAL
 from elasticqa.elastic.store_monitor import StoreMonitor
 from elasticqa.errors import ConfigError, ExitCode
-from elasticqa.run.lock import hold
+from elasticqa.run.home import hold
 
 
 def main(argv: Sequence[str]) -> int:

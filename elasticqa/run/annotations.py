@@ -11,12 +11,9 @@ from db.storage.file_lock import locked
 
 
 def annotate(directory: Path, annotations: Sequence[tuple[str, str]]) -> None:
-    """Append annotations to a run; they are on disk when this returns.
+    """Append pairs of a kind (`name`, `tag`, `untag`, `note`) and a text to a run; they are on disk when this returns.
 
-    Args:
-        directory: of the run; created if absent: the run may not have started, or be one of the reported runs, which
-            are installed with the package.
-        annotations: pairs of a kind (`name`, `tag`, `untag`, `note`) and a text.
+    The directory is created if absent: the run may not have started, or be a reported run, installed with the package.
     """
     append_lines(directory / "annotations.jsonl", ({"kind": kind, "value": value} for kind, value in annotations))
 

@@ -44,12 +44,7 @@ class Attempt:
 def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **totals: Any) -> dict[str, Any]:
     """Write the attempt's last line (on the rank that has a journal) and return its fields.
 
-    Args:
-        attempt: that ends.
-        status: ``finished``, ``failed`` or ``preempted``.
-        reason: for a reader, on one line.
-        is_fatal: the same start would fail the same way.
-        totals: of the attempt.
+    The status is ``finished``, ``failed`` or ``preempted``; after a fatal end the same start would fail the same way.
     """
     fields = {
         "status": status,

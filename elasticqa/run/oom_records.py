@@ -15,19 +15,14 @@ FOLDER = "shortages"
 
 @dataclass(frozen=True)
 class OutOfMemoryRecord:
-    """A micro-batch that did not fit into the memory of a rank.
-
-    Attributes:
-        attempt: in which it happened.
-        world_size: of that attempt; fewer ranks have no more memory each.
-        num_features: of the micro-batch.
-        what: did not fit where, for a reader.
-    """
+    """A micro-batch that did not fit into the memory of a rank."""
 
     attempt: int
     world_size: int
+    """Of the attempt; fewer ranks have no more memory each."""
     num_features: int
     what: str
+    """What did not fit where, for a reader."""
 
     @property
     def next_micro_batch_size(self) -> int:

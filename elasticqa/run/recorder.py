@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from db.journal_schema import Kind
@@ -15,46 +15,38 @@ from elasticqa.run.metrics import Evaluation, StepMetrics
 from elasticqa.run.tensorboard import TensorBoardLog
 
 
+@dataclass(kw_only=True)
 class Recorder:
     """Records the run on the main rank; other ranks only log the features that they train on."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        plan: BatchPlan,
-        *,
-        journal: Journal | None,
-        tensorboard: TensorBoardLog | None,
-        feature_log: FeatureLog,
-        is_main: bool,
-    ) -> None:
-        self._config = config
-        self._plan = plan
-        self._journal = journal
-        self._tensorboard = tensorboard
-        self._feature_log = feature_log
-        self._is_main = is_main
-        self._printed_at = -math.inf
-        self._is_run_removed = False
-        self._recent: list[StepMetrics] = []
-        self.evaluations: list[Evaluation] = []
-        """Of this attempt, in order."""
+    config: TrainConfig
+    plan: BatchPlan
+    journal: Journal | None
+    tensorboard: TensorBoardLog | None
+    feature_log: FeatureLog
+    is_main: bool
+    evaluations: list[Evaluation] = field(default_factory=list, init=False)
+    """Of this attempt, in order."""
+    is_run_removed: bool = field(default=False, init=False)
+    """A write has found that the run directory was removed; further records are lost."""
+    _printed_at: float = field(default=-math.inf, init=False)
+    _recent: list[StepMetrics] = field(default_factory=list, init=False)
 
     def log_features(self, step: int, feature_ids: list[int]) -> None:
         """Log the features that this rank trained on in a step."""
-        self._feature_log.write(step, feature_ids)
+        self.feature_log.write(step, feature_ids)
 
     def log_step(self, metrics: StepMetrics) -> None:
         """Log a step, and print the progress every few seconds."""
-        if not self._is_main:
+        if not self.is_main:
             return
         # Every field is a plain value: asdict, which makes a deep copy, takes thirty times as long.
         self.write("step", vars(metrics))
         self._log_to_tensorboard(lambda log: log.log_step(metrics))
         self._recent.append(metrics)
         now = time.monotonic()
-        if now - self._printed_at >= self._config.log_every_s or metrics.step == self._plan.num_steps:
-            self.print_line(progress_line(self._recent, self._plan))
+        if now - self._printed_at >= self.config.log_every_s or metrics.step == self.plan.num_steps:
+            self.print_line(progress_line(self._recent, self.plan))
             self._printed_at = now
             self._recent.clear()
 
@@ -68,20 +60,15 @@ class Recorder:
             f"({evaluation.num_examples} questions, {evaluation.eval_time_s:.1f} s)"
         )
 
-    @property
-    def is_run_removed(self) -> bool:
-        """Whether a write has found that the run directory was removed; further records are lost."""
-        return self._is_run_removed
-
     def _log_to_tensorboard(self, work: Callable[[TensorBoardLog], None]) -> None:
         """Write to TensorBoard's files until a write fails: the journal has the same values."""
-        if self._tensorboard is None:
+        if self.tensorboard is None:
             return
         try:
-            work(self._tensorboard)
+            work(self.tensorboard)
         except OSError as error:
-            self._tensorboard = None
-            self._is_run_removed = self._journal is not None and not self._journal.path.exists()
+            self.tensorboard = None
+            self.is_run_removed = self.journal is not None and not self.journal.path.exists()
             self.print_line(f"TensorBoard's files can no longer be written: {error.strerror}")
 
     def log_event(self, name: str, message: str, **data: Any) -> None:
@@ -91,25 +78,25 @@ class Recorder:
 
     def log_totals(self, end: dict[str, Any]) -> None:
         """Log the results of the run beside its hyper-parameters, from its `end` line."""
-        if self._tensorboard is not None:
-            self._tensorboard.log_hparams(
-                self._config.to_dict(), total_time_s=end["wall_clock_s"], final_loss=end["final_loss"]
+        if self.tensorboard is not None:
+            self.tensorboard.log_hparams(
+                self.config.to_dict(), total_time_s=end["wall_clock_s"], final_loss=end["final_loss"]
             )
 
     def write(self, kind: Kind, fields: dict[str, Any]) -> None:
         """Write a line to the journal, on the main rank."""
-        if self._is_main and self._journal is not None:
-            self._journal.write(kind, fields)
+        if self.is_main and self.journal is not None:
+            self.journal.write(kind, fields)
 
     def flush(self) -> None:
         """Return once all records so far are on disk."""
-        self._feature_log.flush()
-        if self._journal is not None:
-            self._journal.flush()
+        self.feature_log.flush()
+        if self.journal is not None:
+            self.journal.flush()
 
     def print_line(self, message: str) -> None:
         """Print a line on the main rank; under a scheduler stdout is a file, so lines are not redrawn."""
-        if self._is_main:
+        if self.is_main:
             sys.stdout.write(message + "\n")
             sys.stdout.flush()
 

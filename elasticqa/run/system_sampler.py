@@ -3,7 +3,8 @@
 import importlib
 import importlib.util
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -16,29 +17,23 @@ _NVML: Any = importlib.import_module("pynvml") if importlib.util.find_spec("pynv
 _UNKNOWN: tuple[type[Exception], ...] = (RuntimeError, ModuleNotFoundError, *([_NVML.NVMLError] if _NVML else []))
 
 
-class SystemSampler:
-    """Writes a `system` line at an interval until stopped."""
+@contextmanager
+def system_sampler(journal: Journal, node_rank: int, interval_s: float) -> Iterator[None]:
+    """Write a `system` line at an interval while the block runs."""
+    stopped = threading.Event()
 
-    def __init__(self, journal: Journal, node_rank: int, interval_s: float) -> None:
-        self._journal = journal
-        self._node_rank = node_rank
-        self._interval_s = interval_s
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="system sampler", daemon=True)
+    def write_samples() -> None:
+        while not stopped.wait(interval_s):
+            journal.write("system", sample(node_rank))
 
-    def start(self) -> None:
-        """Start sampling."""
-        psutil.cpu_percent()  # The first call of a process returns 0 and starts the measurement for the next call.
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop, and return when the thread has ended."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._interval_s):
-            self._journal.write("system", sample(self._node_rank))
+    psutil.cpu_percent()  # The first call of a process returns 0 and starts the measurement for the next call.
+    thread = threading.Thread(target=write_samples, name="system sampler", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
 
 
 def sample(node_rank: int) -> dict[str, Any]:

@@ -32,28 +32,6 @@ class TensorBoardLog:
 
     def log_step(self, metrics: StepMetrics) -> None:
         """Log loss, gradient norm, learning rate, step time and throughput of a step."""
-        self._put(partial(self._step, metrics))
-
-    def log_evaluation(self, evaluation: Evaluation) -> None:
-        """Log EM and F1 in percent."""
-        scalars = {"eval/em": evaluation.em, "eval/f1": evaluation.f1}
-        self._put(partial(self._add, scalars, evaluation.step))
-
-    def log_hparams(self, config: Mapping[str, Any], *, total_time_s: float, final_loss: float | None) -> None:
-        """Log the hyper-parameters beside the results of the run.
-
-        Args:
-            config: fields of the run's config; None is logged as text, because TensorBoard cannot show it.
-            total_time_s: wall clock of the attempt.
-            final_loss: mean of the last epoch, or None.
-        """
-        shown = {name: value if isinstance(value, int | float | str) else str(value) for name, value in config.items()}
-        results = {"hparam/total_time_s": total_time_s}
-        if final_loss is not None:
-            results["hparam/final_loss"] = final_loss
-        self._put(partial(self._writer.add_hparams, shown, results, run_name="."))
-
-    def _step(self, metrics: StepMetrics) -> None:
         scalars = {
             "train/loss": metrics.loss,
             "train/grad_norm": metrics.grad_norm,
@@ -61,7 +39,21 @@ class TensorBoardLog:
             "train/step_time": metrics.step_time_s,
             "train/samples_per_s": metrics.num_features / metrics.step_time_s,
         }
-        self._add(scalars, metrics.step)
+        self._put(partial(self._add, scalars, metrics.step))
+
+    def log_evaluation(self, evaluation: Evaluation) -> None:
+        """Log EM and F1 in percent."""
+        scalars = {"eval/em": evaluation.em, "eval/f1": evaluation.f1}
+        self._put(partial(self._add, scalars, evaluation.step))
+
+    def log_hparams(self, config: Mapping[str, Any], *, total_time_s: float, final_loss: float | None) -> None:
+        """Log the hyper-parameters beside the wall clock of the attempt and the mean loss of its last epoch."""
+        # TensorBoard cannot show None.
+        shown = {name: value if isinstance(value, int | float | str) else str(value) for name, value in config.items()}
+        results = {"hparam/total_time_s": total_time_s}
+        if final_loss is not None:
+            results["hparam/final_loss"] = final_loss
+        self._put(partial(self._writer.add_hparams, shown, results, run_name="."))
 
     def _add(self, scalars: Mapping[str, float], step: int) -> None:
         # One event for all scalars: one event each takes four times as long.
@@ -76,15 +68,13 @@ class TensorBoardLog:
     def _run(self) -> None:
         """Pass queued values to the writer, until closed or until a write fails."""
         try:
-            while not self._is_closing.wait(_INTERVAL_S):
-                self._write_queued()
-            self._write_queued()
+            is_last = False
+            while not is_last:
+                is_last = self._is_closing.wait(_INTERVAL_S)
+                while self._queue:
+                    self._queue.popleft()()
         except OSError as error:
             self._failure = error
-
-    def _write_queued(self) -> None:
-        while self._queue:
-            self._queue.popleft()()
 
     def _silence_writer(self, failure: threading.ExceptHookArgs) -> None:
         """Print no traceback when the writer's own thread fails to write: the next write raises the same error."""

@@ -1,4 +1,4 @@
-"""An attempt is claimed: its run, its number, and the first lines of its journal."""
+"""Claim an attempt: choose its run, take its number, and write the first lines of its journal."""
 
 import os
 import sys
@@ -21,12 +21,11 @@ from elasticqa.elastic.agent_directory import AgentDirectory
 from elasticqa.elastic.end_causes import write_missing_end
 from elasticqa.errors import ConfigError
 from elasticqa.run.attempt import Attempt
-from elasticqa.run.home import runs_dir
+from elasticqa.run.home import hold, runs_dir
 from elasticqa.run.journal import FeatureLog, Journal, claim_attempt
 from elasticqa.run.journal_reader import first_attempt_line, newest_end_line, read_attempt_line
-from elasticqa.run.lock import hold
 from elasticqa.run.oom_records import OutOfMemoryRecord, smallest_oom_record
-from elasticqa.run.system_sampler import SystemSampler
+from elasticqa.run.system_sampler import system_sampler
 from elasticqa.training.resume import RunChoice, choose_run, with_recorded_batch
 
 SYSTEM_SAMPLE_INTERVAL_S = 5.0
@@ -39,12 +38,8 @@ def start_attempt(
 ) -> Attempt:
     """Claim an attempt of a run and write its first line; every rank must call this.
 
-    Args:
-        config: as asked for.
-        topology: of this attempt.
-        stack: closes journals and samplers and releases the run when it unwinds.
-        digests: SHA-256 of the content of `dataset` and `model`, which must be those of the run; rank 0's count.
-        num_train_features: of the data set.
+    The stack closes journals and samplers and releases the run when it unwinds. Rank 0's digests, the SHA-256 of the
+    content of `dataset` and `model`, must be those of the run.
 
     Raises:
         ConfigError: the batch does not fit the world, the run cannot be resumed with this config, another process
@@ -65,14 +60,12 @@ def start_attempt(
         stack.callback(journal.close)
         facts = _first_line(config, topology, directory, number)
         journal.write("attempt", {**facts, "started_at": started_at})
-        # Without its first line a run cannot be recognized.
+        # Readers recognize a run by its first line, so write it to disk now.
         journal.flush()
         for cause in agent.take_startup_failures() if agent is not None else []:
             data = {"kind": cause.kind, "t": cause.t}
             journal.write("event", {"name": "start_failed", "message": f"{cause}, before this attempt", "data": data})
-        sampler = SystemSampler(journal, topology.node_rank, SYSTEM_SAMPLE_INTERVAL_S)
-        sampler.start()
-        stack.callback(sampler.stop)
+        stack.enter_context(system_sampler(journal, topology.node_rank, SYSTEM_SAMPLE_INTERVAL_S))
     hosts = topology.gather(
         host_facts(topology.node_rank, topology.local_world_size) if topology.is_node_main else None
     )
@@ -111,30 +104,31 @@ def _claim(
     else:
         config = with_recorded_batch(first_attempt_line(choice.directory), config)
     plan = batch_plan(config, num_train_features, topology.world_size)
+    directory = choice.directory
     try:
-        choice.directory.mkdir(parents=True, exist_ok=True)
-        if not stack.enter_context(hold(choice.directory)):
+        directory.mkdir(parents=True, exist_ok=True)
+        if not stack.enter_context(hold(directory)):
             raise ConfigError(
-                f"run {choice.run_id} is being trained by another process: stop that one, or start a new run with "
+                f"run {directory.name} is being trained by another process: stop that one, or start a new run with "
                 "--resume none"
             )
-        end = newest_end_line(choice.directory)
-        # torchrun restarts a failed worker group; an error that every restart would raise again must end the job.
+        end = newest_end_line(directory)
+        # torchrun restarts a failed worker group; refuse the restart if it would raise the same error again.
         if topology.restart_count and end is not None and end.get("is_fatal"):
-            raise ConfigError(f"run {choice.run_id} is not tried again: {end.get('reason')}")
-        earlier_oom = smallest_oom_record(choice.directory, topology.world_size)
+            raise ConfigError(f"run {directory.name} is not tried again: {end.get('reason')}")
+        earlier_oom = smallest_oom_record(directory, topology.world_size)
         if topology.restart_count and earlier_oom is not None and earlier_oom.next_micro_batch_size == 0:
             raise ConfigError(
-                f"run {choice.run_id} is not tried again: {earlier_oom.what}; use --activation-checkpointing, more "
+                f"run {directory.name} is not tried again: {earlier_oom.what}; use --activation-checkpointing, more "
                 "processes, a smaller --max-length or model"
             )
-        number = claim_attempt(choice.directory)
-        # Several: the attempt after one may have been killed before it did this.
+        number = claim_attempt(directory)
+        # Check several: an attempt may have been killed before it wrote the `end` line of the attempt before it.
         for earlier in range(max(1, number - _ENDED_AFTERWARDS), number):
-            write_missing_end(choice.directory, earlier)
+            write_missing_end(directory, earlier)
     except OSError as error:
         raise ConfigError(
-            f"run directory {choice.directory} cannot be written ({error.strerror}): free its file system, or set "
+            f"run directory {directory} cannot be written ({error.strerror}): free its file system, or set "
             "ELASTICQA_HOME to a directory that you can write"
         ) from error
     return _Claim(config, plan, choice, number, earlier_oom)
@@ -144,7 +138,7 @@ def _first_line(config: TrainConfig, topology: Topology, directory: Path, number
     scheduler = scheduler_facts(ENVIRONMENT)
     before = (read_attempt_line(journal_path(directory, number - 1)) or {}).get("scheduler")
     if isinstance(before, dict) and before.get("started_at") == scheduler["started_at"]:
-        # Started by the scheduler together with the attempt before: it did not wait in the queue again.
+        # Same scheduler start as the previous attempt: this attempt did not wait in the queue.
         scheduler["submitted_at"] = None
     return {
         "schema_version": SCHEMA_VERSION,

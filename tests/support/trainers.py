@@ -44,8 +44,8 @@ def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trai
     train_step = new_train_step(topology, "ddp")
     progress = Progress(plan=plan)
     recorder = Recorder(
-        config,
-        plan,
+        config=config,
+        plan=plan,
         journal=Journal(directory, 1, 0) if topology.is_main else None,
         tensorboard=None,
         feature_log=FeatureLog(directory, 1, topology.rank),

@@ -24,8 +24,8 @@ def recorder(tmp_path: Path) -> MakeRecorder:
 
     def make(*, is_main: bool = True, log_every_s: float = 1e9) -> Recorder:
         return Recorder(
-            TrainConfig(log_every_s=log_every_s),
-            PLAN,
+            config=TrainConfig(log_every_s=log_every_s),
+            plan=PLAN,
             journal=Journal(tmp_path, 1, 0),
             tensorboard=None,
             feature_log=FeatureLog(tmp_path, 1, 0),

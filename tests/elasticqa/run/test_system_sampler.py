@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elasticqa.run.journal import Journal
-from elasticqa.run.system_sampler import SystemSampler, sample
+from elasticqa.run.system_sampler import sample, system_sampler
 
 
 def test_sample_has_cpu_memory_and_every_gpu() -> None:
@@ -41,21 +41,17 @@ def test_sample_of_a_gpu_has_its_memory() -> None:
 def test_sampler_writes_lines_until_it_is_stopped(tmp_path: Path) -> None:
     pause = threading.Event()
     with Journal(tmp_path, 1, 4) as journal:
-        sampler = SystemSampler(journal, node_rank=4, interval_s=0.001)
-        sampler.start()
-        while journal.path.read_bytes().count(b"\n") < 3:
-            pause.wait(0.001)
-            journal.flush()
-        sampler.stop()
+        with system_sampler(journal, node_rank=4, interval_s=0.001):
+            while journal.path.read_bytes().count(b"\n") < 3:
+                pause.wait(0.001)
+                journal.flush()
         journal.flush()
         size = journal.path.stat().st_size
         lines = [json.loads(line) for line in journal.path.read_text().splitlines()]
-    assert journal.path.stat().st_size == size, "written after stop()"
+    assert journal.path.stat().st_size == size, "written after the end of the block"
     assert {(line["kind"], line["node_rank"]) for line in lines} == {("system", 4)}
 
 
 def test_sampler_stops_at_once_with_a_long_interval(tmp_path: Path) -> None:
-    with Journal(tmp_path, 1, 0) as journal:
-        sampler = SystemSampler(journal, node_rank=0, interval_s=3600.0)
-        sampler.start()
-        sampler.stop()
+    with Journal(tmp_path, 1, 0) as journal, system_sampler(journal, node_rank=0, interval_s=3600.0):
+        pass

@@ -14,7 +14,7 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
 from elasticqa.run.attempt import write_end
-from elasticqa.run.lock import hold
+from elasticqa.run.home import hold
 from elasticqa.run.oom_records import OutOfMemoryRecord, write_oom_record
 from elasticqa.training.claim import start_attempt
 from tests.support.ranks import run_on_ranks

@@ -12,7 +12,7 @@ from elasticqa.config.environment import RUN_ID_VARIABLE
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.errors import ConfigError
 from elasticqa.run.journal_reader import first_attempt_line, is_finished, newest_end_line
-from elasticqa.run.lock import hold
+from elasticqa.run.home import hold
 from elasticqa.training.resume import choose_run
 from tests.support.begun_runs import CONFIG, SETUP, chosen, make_run
 from tests.support.checkpoints import commit
@@ -77,7 +77,7 @@ def test_newest_attempt_says_whether_a_run_is_finished(tmp_path: Path) -> None:
 
 def test_run_held_by_a_live_process_is_left_alone(tmp_path: Path) -> None:
     directory = make_run(tmp_path, "A")
-    program = "import sys; from pathlib import Path; from elasticqa.run.lock import hold\n"
+    program = "import sys; from pathlib import Path; from elasticqa.run.home import hold\n"
     program += "with hold(Path(sys.argv[1])) as mine: print(mine, flush=True); sys.stdin.read()"
     with piped(sys.executable, "-c", program, directory, stdin=subprocess.PIPE) as (holder, output):
         assert output.readline() == "True\n"
@@ -224,7 +224,7 @@ def test_run_is_resumed_from_a_named_checkpoint(tmp_path: Path) -> None:
     checkpoint = with_checkpoint(make_run(tmp_path, "A", END), 3, 5)
     for resume in (str(checkpoint), "A/checkpoints/step-00000003"):
         choice = choose_run(replace(CONFIG, resume=resume), tmp_path, {})
-        assert (choice.run_id, choice.is_new, choice.checkpoint) == ("A", False, checkpoint)
+        assert (choice.directory.name, choice.is_new, choice.checkpoint) == ("A", False, checkpoint)
 
 
 def test_named_checkpoint_that_is_damaged_or_of_another_config_is_refused(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_restart_after_a_named_checkpoint_resumes_from_the_newest(
     make_run(tmp_path, "A", SETUP, attempt=3, config=asked.to_dict())
     make_run(tmp_path, "A", attempt=4, config=asked.to_dict())
     choice = choose_run(asked, tmp_path, {})
-    assert (choice.run_id, choice.checkpoint) == ("A", None)
+    assert (choice.directory.name, choice.checkpoint) == ("A", None)
     assert "resumes from its newest checkpoint" in caplog.text
     make_run(tmp_path, "A", SETUP, attempt=5)
     assert choose_run(asked, tmp_path, {}).checkpoint == checkpoint
