@@ -59,7 +59,7 @@ class Run(Base):
     """Equal for repeats: covers config without seed, name and resume; provenance; every world size and device of the
     attempts."""
     status: Mapped[str] = mapped_column(String(16))
-    """Status of the newest attempt: running, finished, failed or preempted; see `db.queries.status` for `lost`."""
+    """Status of the newest attempt: running, finished, failed or preempted; see `db.queries.runs` for `lost`."""
     created_at: Mapped[float]
     """Time of submission, from the run id, or the start of the first attempt."""
     started_at: Mapped[float | None]

@@ -12,6 +12,7 @@ from dashboard.rendering.responses import render
 from dashboard.routes.dependencies import NowDep, PageQuery, RunsDirDep, SessionDep
 from dashboard.text import formats
 from db import queries
+from db.storage.run_files import file_in_run
 
 PAGE_SIZE = 10
 MAX_CONTEXT = 1_500
@@ -57,7 +58,7 @@ def predictions(
     chosen = _chosen(evaluations, query.evaluation)
     path = None
     if chosen is not None and chosen.predictions is not None:
-        path = queries.file_in_run(runs_dir, run_id, chosen.predictions)
+        path = file_in_run(runs_dir, run_id, chosen.predictions)
     context = {
         "run": found,
         "query": query,

@@ -14,6 +14,7 @@ from dashboard.figures.profile import parts_figure
 from dashboard.rendering.responses import figure_response, render
 from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
 from db import queries
+from db.storage.run_files import file_in_run
 
 router = APIRouter(include_in_schema=False)
 _MAX_INTEGER = 2**31 - 1
@@ -90,7 +91,7 @@ def file_of(runs_dir: Path, run_id: str, chosen: queries.ProfileRow, name: str) 
     if chosen.trace is None or name not in {"trace", "table"}:
         return None
     stem = chosen.trace.removesuffix(".gz").removesuffix(".json")
-    return queries.file_in_run(runs_dir, run_id, chosen.trace if name == "trace" else f"{stem}-table.txt")
+    return file_in_run(runs_dir, run_id, chosen.trace if name == "trace" else f"{stem}-table.txt")
 
 
 def query_of(key: queries.ProfileKey) -> str:

@@ -32,7 +32,7 @@ def _rates(session: Session, found: queries.RunDetail) -> list[queries.Throughpu
 
 
 def _loss(session: Session, found: queries.RunDetail) -> go.Figure:
-    return run.loss_figure(_losses(session, found), queries.redone_loss_series(session, found.run_id, MAX_POINTS))
+    return run.loss_figure(_losses(session, found), queries.loss_series(session, found.run_id, MAX_POINTS, redone=True))
 
 
 def _time(session: Session, found: queries.RunDetail) -> go.Figure:

@@ -44,18 +44,6 @@ class Comparison:
         return None if self.reference is None else unequal_work(self.group, self.reference)
 
 
-def default_reference(group: Group, candidates: list[Group]) -> Group | None:
-    """Return the one-device group of the same recipe and provenance to compare a group with.
-
-    Prefers equal work, then no strategy, then the most repeats, then the newest.
-
-    Args:
-        group: to be compared.
-        candidates: groups of any recipe and provenance, the group of the newest run first.
-    """
-    return _best_reference(group, _plainest_first(candidates).get((group.setting.recipe, group.setting.provenance), ()))
-
-
 def _plainest_first(candidates: Sequence[Group]) -> dict[tuple[str | None, str], list[Group]]:
     """Return the one-device groups by recipe and provenance: first those without a strategy, then by repeats."""
     found: dict[tuple[str | None, str], list[Group]] = {}
@@ -75,13 +63,11 @@ def _best_reference(group: Group, plainest_first: Sequence[Group]) -> Group | No
 def compare_all(
     groups: list[Group], references: tuple[str, ...] = (), candidates: list[Group] | None = None
 ) -> list[Comparison]:
-    """Return every group with its reference.
+    """Return every group with its reference, one of the candidates; None uses `groups`.
 
-    Args:
-        groups: of any recipes and provenances.
-        references: keys of groups chosen by the user; each serves all groups of its recipe. Other groups use
-            `default_reference`.
-        candidates: possible references; None uses `groups`.
+    `references` are keys of groups chosen by the user; each serves all groups of its recipe. Another group uses a
+    one-device group of its recipe and provenance: prefers equal work, then no strategy, then the most repeats, then
+    the newest.
     """
     candidates = groups if candidates is None else candidates
     chosen = {group.setting.recipe: group for group in candidates if group.key in references}

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 from sqlalchemy import Integer, cast, func, select
 from sqlalchemy.orm import Session
 
-from db.models import Attempt, Base, Checkpoint, Evaluation, Event, SystemSample
+from db.models import Attempt, Checkpoint, Evaluation, Event, SystemSample
 from db.queries.columns import columns_of
-from db.queries.status import effective_status
+from db.queries.runs import effective_status
 
 RowT = TypeVar("RowT")
 
@@ -53,6 +53,11 @@ class AttemptRow:
     token_imbalance: float | None
     phases: dict[str, Any]
     """Seconds by name, other than steps, evaluations and checkpoints."""
+
+    @property
+    def end_or_last_line_at(self) -> float:
+        """Unix seconds."""
+        return self.last_seen_at if self.ended_at is None else self.ended_at
 
 
 @dataclass(frozen=True)
@@ -115,15 +120,12 @@ class SystemRow:
 
 def attempts_of(session: Session, run_id: str, now: float) -> list[AttemptRow]:
     """Return the attempts of a run in order, with their status at the Unix time `now`."""
-    statement = select(*columns_of(Attempt, AttemptRow)).where(Attempt.run_id == run_id)
-    attempts = [AttemptRow(**row._mapping) for row in session.execute(statement.order_by(Attempt.attempt))]
-    newest = len(attempts) - 1
+    columns = columns_of(Attempt, AttemptRow, {"status": effective_status(Attempt, now)})
+    statement = select(*columns).where(Attempt.run_id == run_id).order_by(Attempt.attempt)
+    attempts = [AttemptRow(**row._mapping) for row in session.execute(statement)]
     # An attempt that another one followed has ended, even if its last line is recent.
-    seen_at = [now if index == newest else float("inf") for index in range(len(attempts))]
-    return [
-        replace(attempt, status=effective_status(attempt.status, attempt.last_seen_at, at))
-        for attempt, at in zip(attempts, seen_at, strict=True)
-    ]
+    older = [replace(each, status="lost") if each.status == "running" else each for each in attempts[:-1]]
+    return older + attempts[-1:]
 
 
 def evaluations_of(session: Session, run_id: str) -> list[EvaluationRow]:
@@ -138,19 +140,18 @@ def evaluations_of(session: Session, run_id: str) -> list[EvaluationRow]:
 
 def checkpoints_of(session: Session, run_id: str, limit: int = 200) -> list[CheckpointRow]:
     """Return the newest checkpoints, the newest first."""
-    return _newest(session, (Checkpoint, CheckpointRow), run_id, limit)
+    return _newest(session, Checkpoint, CheckpointRow, run_id, limit)
 
 
 def events_of(session: Session, run_id: str, limit: int = 200) -> list[EventRow]:
     """Return the newest events, the newest first."""
-    return _newest(session, (Event, EventRow), run_id, limit)
+    return _newest(session, Event, EventRow, run_id, limit)
 
 
-def _newest(session: Session, kind: tuple[type[Base], type[RowT]], run_id: str, limit: int) -> list[RowT]:
-    entity: Any = kind[0]
-    statement = select(*columns_of(entity, kind[1])).where(entity.run_id == run_id)
+def _newest(session: Session, entity: Any, row_type: type[RowT], run_id: str, limit: int) -> list[RowT]:
+    statement = select(*columns_of(entity, row_type)).where(entity.run_id == run_id)
     newest_first = statement.order_by(entity.t.desc(), entity.attempt.desc(), entity.line.desc())
-    return [kind[1](**row._mapping) for row in session.execute(newest_first.limit(limit))]
+    return [row_type(**row._mapping) for row in session.execute(newest_first.limit(limit))]
 
 
 def has_system_samples(session: Session, run_id: str) -> bool:

@@ -80,12 +80,7 @@ def differences(group: Group, reference: Group) -> list[Difference]:
 def distinguishing_settings(groups: Sequence[Group], name: Callable[[Group], Hashable]) -> dict[str, tuple[str, ...]]:
     """Return, by group key, the settings in which groups of the same name differ.
 
-    Args:
-        groups: that are shown together.
-        name: returns the name under which a group is shown.
-
-    Returns:
-        Such as `("dropout 0", "max_steps 10")`; empty for a group with a name of its own.
+    Such as `("dropout 0", "max_steps 10")`; empty for a group with a name of its own.
     """
     by_name: dict[Hashable, list[Group]] = {}
     for group in groups:
@@ -133,13 +128,10 @@ def _software_pairs(group: Group, reference: Group) -> list[tuple[str, Any, Any]
     if group.software == reference.software:
         return []
     if not group.software or not reference.software:
-        return [("software", _is_known(reference), _is_known(group))]
+        there, here = ("known" if each.software else "unknown" for each in (reference, group))
+        return [("software", there, here)]
     names = sorted({name for versions in (*group.software, *reference.software) for name in versions})
     return [(name, _versions(reference, name), _versions(group, name)) for name in names]
-
-
-def _is_known(group: Group) -> str:
-    return "known" if group.software else "unknown"
 
 
 def _versions(group: Group, name: str) -> str:

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
 
 from db.models import Attempt, Run
+from db.queries.runs import RunFacts
 
 MAX_RUNS = 5_000
 """Only this many newest runs are compared; in a larger record, filter by recipe."""
@@ -35,20 +36,10 @@ class Repeat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(RunFacts):
     """Columns that are equal for all repeats of a group."""
 
-    provenance: str
-    recipe: str | None
-    model: str | None
     dataset: str | None
-    parallel: str | None
-    precision: str | None
-    device_type: str | None
-    device_name: str | None
-    world_size: int | None
-    num_nodes: int | None
-    global_batch_size: int | None
     num_epochs: float | None
     num_train_features: int | None
 
@@ -89,31 +80,18 @@ def speedup_groups(
 ) -> list[Group]:
     """Return the groups of finished runs that have a wall clock, the group of the newest run first.
 
-    Args:
-        session: on the record.
-        recipe: of the runs; None accepts all, also below.
-        provenance: of the runs.
-        study: id of a scaling study; its runs have the tag ``study:ID``.
+    `study` is the id of a scaling study; its runs have the tag ``study:ID``.
     """
-    asked = [Run.status == "finished", Run.wall_clock_s > 0, *_asked(recipe, provenance)]
+    conditions = [Run.wall_clock_s > 0]
     if study is not None:
         # Tags are stored as JSON; the quotation marks prevent matches within longer tags.
-        asked.append(cast(Run.tags, Text).contains(json.dumps(f"study:{study}"), autoescape=True))
-    return _groups(session, asked)
+        conditions.append(cast(Run.tags, Text).contains(json.dumps(f"study:{study}"), autoescape=True))
+    return _groups(session, recipe, provenance, *conditions)
 
 
 def throughput_groups(session: Session, recipe: str | None = None, provenance: str | None = None) -> list[Group]:
     """Return the groups of finished runs that have a throughput, the group of the newest run first."""
-    return _groups(session, [Run.status == "finished", Run.samples_per_s > 0, *_asked(recipe, provenance)])
-
-
-def _asked(recipe: str | None, provenance: str | None) -> list[ColumnElement[bool]]:
-    asked = []
-    if recipe is not None:
-        asked.append(Run.recipe == recipe)
-    if provenance is not None:
-        asked.append(Run.provenance == provenance)
-    return asked
+    return _groups(session, recipe, provenance, Run.samples_per_s > 0)
 
 
 _OF_SETTING = tuple(item.name for item in fields(Setting))
@@ -129,17 +107,22 @@ def groups_revision(session: Session) -> tuple[Any, ...]:
     return tuple(session.execute(select(*columns).where(Run.status == "finished")).one())
 
 
-def _groups(session: Session, conditions: list[ColumnElement[bool]]) -> list[Group]:
+def _groups(
+    session: Session, recipe: str | None, provenance: str | None, *conditions: ColumnElement[bool]
+) -> list[Group]:
+    asked = {Run.recipe: recipe, Run.provenance: provenance}
     statement = (
         select(Run.config_digest, *(getattr(Run, name) for name in dict.fromkeys((*_OF_REPEAT, *_OF_SETTING))))
-        .where(*conditions)
+        .where(Run.status == "finished", *conditions)
+        .where(*(column == value for column, value in asked.items() if value is not None))
         .order_by(Run.created_at.desc(), Run.run_id.desc())
         .limit(MAX_RUNS)
     )
     members: dict[str, list[Any]] = {}
     for row in session.execute(statement):
         members.setdefault(f"{row.provenance}-{row.config_digest[:16]}", []).append(row)
-    configs = _configs(session, [rows[0].run_id for rows in members.values()])
+    newest = [rows[0].run_id for rows in members.values()]
+    configs = {row[0]: row[1] for row in session.execute(select(Run.run_id, Run.config).where(Run.run_id.in_(newest)))}
     software = _software(session, [row.run_id for rows in members.values() for row in rows])
     return [
         Group(
@@ -151,11 +134,6 @@ def _groups(session: Session, conditions: list[ColumnElement[bool]]) -> list[Gro
         )
         for key, rows in members.items()
     ]
-
-
-def _configs(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:
-    rows = session.execute(select(Run.run_id, Run.config).where(Run.run_id.in_(run_ids)))
-    return {row.run_id: row.config for row in rows}
 
 
 def _software(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:

@@ -1,14 +1,37 @@
 """Pages of an evaluation's predictions file, which has one line per question and is read as a stream."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NoReturn
+from typing import Annotated, BinaryIO, Literal
+
+from db.ingest.lines import LineError, parse, values_of
+from db.journal_schema import Check, Count, Number, Text
 
 AnswerFilter = Literal["all", "right", "wrong"]
 MAX_LINE_BYTES = 1 << 20
 """Contexts of SQuAD have some thousands."""
+
+
+def _are_texts(value: object) -> bool:
+    return type(value) is list and all(type(text) is str for text in value)
+
+
+Texts = Annotated[list[str], Check("a list of texts", _are_texts)]
+Fraction = Annotated[float, Check("0 to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    id: Text
+    question: Text
+    context: Text
+    answers: Texts
+    prediction: Text
+    start: Count | None = None
+    score: Number | None = None
+    em: Fraction
+    f1: Fraction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +73,7 @@ def read_predictions(
 ) -> PredictionPage:
     """Return one page of the matching questions; memory contains that page and one line.
 
-    Args:
-        path: a predictions file.
-        answer_filter: `right` selects exact matches, `wrong` for the others.
-        text: substring of the question, the prediction, a gold answer or the id; ignores case.
-        limit: rows of a page.
-        offset: matching rows before the page.
+    `text` is a substring of the question, the prediction, a gold answer or the id, in any case.
     """
     rows: list[PredictionRow] = []
     num_matching = num_right = num_all = num_damaged = 0
@@ -85,59 +103,14 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 
 def _prediction(number: int, raw: bytes) -> PredictionRow | None:
     try:
-        line = json.loads(raw.decode(), parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        line = values_of(parse(raw), _Line)
+    except LineError:
         return None
-    if type(line) is not dict or not _is_prediction(line):
-        return None
-    texts = [line["id"], line["question"], line["context"], line["prediction"], *line["answers"]]
-    if not all(_is_unicode(text) for text in texts):
-        return None
-    start, length = line.get("start"), len(line["prediction"])
-    if start is not None and line["context"][start : start + length] != line["prediction"]:
-        start = None
-    return PredictionRow(
-        number=number,
-        id=line["id"],
-        question=line["question"],
-        context=line["context"],
-        answers=tuple(dict.fromkeys(line["answers"])),
-        prediction=line["prediction"],
-        start=start,
-        score=line.get("score"),
-        is_right=line["em"] == 1,
-        f1=float(line["f1"]),
-    )
-
-
-def _is_prediction(line: dict[str, Any]) -> bool:
-    texts = all(type(line.get(name)) is str for name in ("id", "question", "context", "prediction"))
-    answers, start, score = line.get("answers"), line.get("start"), line.get("score")
-    return (
-        texts
-        and type(answers) is list
-        and all(type(answer) is str for answer in answers)
-        and (start is None or (type(start) is int and start >= 0))
-        and (score is None or _is_number(score, -1e308, 1e308))
-        and all(_is_number(line.get(name), 0, 1) for name in ("em", "f1"))
-    )
-
-
-def _is_number(value: Any, low: float, high: float) -> bool:
-    return type(value) in (int, float) and low <= value <= high
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded: JSON can contain single surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON; write null")
+    start, prediction = line["start"], line["prediction"]
+    if start is not None and line["context"][start : start + len(prediction)] != prediction:
+        line["start"] = None
+    line["answers"] = tuple(dict.fromkeys(line["answers"]))
+    return PredictionRow(number=number, is_right=line.pop("em") == 1, **line)
 
 
 def _matches(row: PredictionRow, answer_filter: AnswerFilter, wanted: str) -> bool:

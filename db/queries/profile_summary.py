@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, get_args, get_origin
 
-RowT = TypeVar("RowT")
 _LONGEST_TEXT = 300
 _LARGEST = 1e18
 """Microseconds of 30,000 years; sums and shares of such numbers are finite."""
@@ -52,17 +51,6 @@ class CategoryTime:
 
 
 @dataclass(frozen=True)
-class OperatorTime:
-    """Total of all calls of one operator."""
-
-    name: str
-    category: str
-    count: int
-    self_us: float
-    total_us: float
-
-
-@dataclass(frozen=True)
 class KernelTime:
     """Total of all launches of one kernel, copy or memset."""
 
@@ -70,6 +58,13 @@ class KernelTime:
     category: str
     count: int
     total_us: float
+
+
+@dataclass(frozen=True)
+class OperatorTime(KernelTime):
+    """Total of all calls of one operator."""
+
+    self_us: float
 
 
 @dataclass(frozen=True)
@@ -125,22 +120,9 @@ class DeviceShares:
 
 def read_summary(summary: Mapping[str, Any]) -> ProfileSummary:
     """Return the summary of a `profile` line; entries of a wrong type are skipped."""
-    span_us = _fitting(summary, "span_us", float)
-    return ProfileSummary(
-        span_us=span_us if span_us else None,
-        num_events=_fitting(summary, "num_events", int),
-        world_size=_fitting(summary, "world_size", int),
-        backend=_fitting(summary, "backend", str),
-        steps=_row(StepTimes, summary.get("steps")),
-        host=_row(HostTimes, summary.get("host")),
-        devices=_rows(DeviceTimes, summary.get("devices")),
-        operators=_rows(OperatorTime, summary.get("operators")),
-        operator_categories=_rows(CategoryTime, summary.get("operator_categories")),
-        num_operator_names=_fitting(summary, "num_operator_names", int),
-        kernels=_rows(KernelTime, summary.get("kernels")),
-        kernel_categories=_rows(CategoryTime, summary.get("kernel_categories")),
-        num_kernel_names=_fitting(summary, "num_kernel_names", int),
-    )
+    values = {field.name: _read(field.type, summary.get(field.name)) for field in fields(ProfileSummary)}
+    # Nothing has a share of an empty span.
+    return ProfileSummary(**{**values, "span_us": values["span_us"] or None})
 
 
 def device_shares(summary: ProfileSummary) -> DeviceShares | None:
@@ -213,21 +195,20 @@ _ACCEPTS: dict[Any, Callable[[Any], bool]] = {float: _is_number, int: _is_count,
 _ACCEPTS |= {kind | None: _or_none(accepts) for kind, accepts in _ACCEPTS.items()}
 
 
-def _fitting(values: Mapping[str, Any], name: str, kind: Any) -> Any:
-    """Return the value of a key, or None if its type is wrong."""
-    value = values.get(name)
-    return value if _ACCEPTS[kind](value) else None
+def _read(kind: Any, value: Any) -> Any:
+    """Return a value of the type of a field; None, or no rows, for a value of another type."""
+    if kind in _ACCEPTS:
+        return value if _ACCEPTS[kind](value) else None
+    row_type = get_args(kind)[0]
+    if get_origin(kind) is not tuple:
+        return _row(row_type, value)
+    rows = (_row(row_type, item) for item in value) if type(value) is list else ()
+    return tuple(row for row in rows if row is not None)
 
 
-def _row(row_type: type[RowT], values: Any) -> RowT | None:
+def _row(row_type: Any, values: Any) -> Any:
     """Return an object of the summary, or None if one of its values has a wrong type."""
     if type(values) is not dict:
         return None
-    kinds = {field.name: field.type for field in fields(row_type)}  # type: ignore[arg-type]  # all are dataclasses
-    row = {name: values.get(name) for name in kinds}
-    return row_type(**row) if all(_ACCEPTS[kinds[name]](value) for name, value in row.items()) else None
-
-
-def _rows(row_type: type[RowT], values: Any) -> tuple[RowT, ...]:
-    found = (_row(row_type, value) for value in values) if type(values) is list else ()
-    return tuple(row for row in found if row is not None)
+    row = {field.name: values.get(field.name) for field in fields(row_type)}
+    return row_type(**row) if all(_ACCEPTS[field.type](row[field.name]) for field in fields(row_type)) else None

@@ -1,14 +1,14 @@
 """Profiler traces of one run, and the newest trace of every profiled run."""
 
 from dataclasses import dataclass, fields
-from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from db.models import Profile, Run
 from db.queries.columns import columns_of
 from db.queries.profile_summary import ProfileSummary, read_summary
+from db.queries.runs import RunFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +34,11 @@ class ProfileRow(ProfileKey):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfiledRun:
+class ProfiledRun(RunFacts):
     """A run with one trace: the last one of the lowest rank in its newest profiled attempt."""
 
     run_id: str
     name: str | None
-    provenance: str
-    recipe: str | None
-    model: str | None
-    parallel: str | None
-    precision: str | None
-    world_size: int | None
-    num_nodes: int | None
-    device_type: str | None
-    device_name: str | None
-    global_batch_size: int | None
     profile: ProfileRow
 
 
@@ -70,14 +60,21 @@ def has_profile(session: Session, run_id: str) -> bool:
 def profile_keys(session: Session, run_id: str, limit: int = 100) -> list[ProfileKey]:
     """Return the traces of a run: newest attempt first, then by rank, then newest first."""
     statement = select(*columns_of(Profile, ProfileKey)).where(Profile.run_id == run_id)
-    in_order = statement.order_by(Profile.attempt.desc(), *_representative_first()).limit(limit)
+    by_rank = Profile.rank.asc().nulls_last(), Profile.node_rank.asc(), Profile.line.desc()
+    in_order = statement.order_by(Profile.attempt.desc(), *by_rank).limit(limit)
     return [ProfileKey(**row._mapping) for row in session.execute(in_order)]
 
 
 def profile_of(session: Session, run_id: str, key: ProfileKey) -> ProfileRow:
     """Return one trace of a run by a key from `profile_keys`."""
-    statement = select(*columns_of(Profile, ProfileRow)).where(_is(run_id, key))
-    return _profile(session.execute(statement).one())
+    statement = select(*columns_of(Profile, ProfileRow)).where(
+        Profile.run_id == run_id,
+        Profile.attempt == key.attempt,
+        Profile.node_rank == key.node_rank,
+        Profile.line == key.line,
+    )
+    row = session.execute(statement).one()
+    return ProfileRow(**{**row._mapping, "summary": read_summary(row.summary)})
 
 
 def list_profiled_runs(
@@ -100,20 +97,3 @@ def list_profiled_runs(
         rows.append(ProfiledRun(**row._mapping, profile=profile_of(session, row.run_id, key)))
     devices = tuple(sorted((name, number) for name, number in counts.items() if name is not None))
     return ProfilePage(tuple(rows), num_matching, devices)
-
-
-def _representative_first() -> tuple[ColumnElement[Any], ...]:
-    return Profile.rank.asc().nulls_last(), Profile.node_rank.asc(), Profile.line.desc()
-
-
-def _is(run_id: str, key: ProfileKey) -> ColumnElement[bool]:
-    return (
-        (Profile.run_id == run_id)
-        & (Profile.attempt == key.attempt)
-        & (Profile.node_rank == key.node_rank)
-        & (Profile.line == key.line)
-    )
-
-
-def _profile(row: Any) -> ProfileRow:
-    return ProfileRow(**{**row._mapping, "summary": read_summary(row.summary)})

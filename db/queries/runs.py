@@ -8,10 +8,11 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Select, Text, and_, case, cast, func, literal, or_, select
 from sqlalchemy.orm import Session
 
-from db.models import Run
+from db.models import Attempt, Run
 from db.queries.columns import columns_of
-from db.queries.status import LOST_AFTER_S
 
+LOST_AFTER_S = 60.0
+"""A live run writes a line every few seconds; without one for this long, its processes have died."""
 Direction = Literal["asc", "desc"]
 SortColumn = Literal[
     "status",
@@ -41,14 +42,9 @@ class RunNotFoundError(LookupError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRow:
-    """One row of the table of runs."""
+class RunFacts:
+    """What a run trained, how, and on what."""
 
-    run_id: str
-    name: str | None
-    tags: list[Any]
-    status: str
-    """`running`, `finished`, `failed`, `preempted` or `lost`."""
     provenance: str
     recipe: str | None
     model: str | None
@@ -59,6 +55,17 @@ class RunRow:
     device_type: str | None
     device_name: str | None
     global_batch_size: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow(RunFacts):
+    """One row of the table of runs."""
+
+    run_id: str
+    name: str | None
+    tags: list[Any]
+    status: str
+    """`running`, `finished`, `failed`, `preempted` or `lost`."""
     num_attempts: int
     step: int | None
     num_steps: int | None
@@ -133,21 +140,12 @@ def list_runs(
     limit: int = 50,
     offset: int = 0,
 ) -> RunPage:
-    """Return one page of the runs that match.
-
-    Args:
-        session: on the record.
-        now: Unix time in seconds; decides which running runs are lost.
-        filters: None lists every run.
-        order: None lists the newest first.
-        limit: rows of a page.
-        offset: matching rows before the page.
-    """
+    """Return one page of the runs that match, with their status at the Unix time `now`; the newest first by default."""
     filters, order = filters or RunFilters(), order or RunOrder()
     conditions = _conditions(filters, now)
     # First the ids, then their rows: SQLite's rows are wide, and an index contains most sort columns.
     matching = _ordered(select(Run.run_id).where(*conditions), order, now).limit(limit).offset(offset).subquery()
-    statement = select(*columns_of(Run, RunRow, {"status": effective_status(now)})).join(
+    statement = select(*columns_of(Run, RunRow, {"status": effective_status(Run, now)})).join(
         matching, matching.c.run_id == Run.run_id
     )
     rows = session.execute(_ordered(statement, order, now))
@@ -164,7 +162,7 @@ def get_run(session: Session, run_id: str, now: float) -> RunDetail:
     Raises:
         RunNotFoundError: the record has no run with this id.
     """
-    columns = columns_of(Run, RunDetail, {"status": effective_status(now)})
+    columns = columns_of(Run, RunDetail, {"status": effective_status(Run, now)})
     row = session.execute(select(*columns).where(Run.run_id == run_id)).one_or_none()
     if row is None:
         raise RunNotFoundError(run_id)
@@ -176,11 +174,10 @@ def num_runs(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(Run)) or 0
 
 
-def effective_status(now: float) -> ColumnElement[str]:
-    """Return `db.queries.status.effective_status` as an SQL expression."""
-    is_silent = or_(Run.last_seen_at.is_(None), Run.last_seen_at < now - LOST_AFTER_S)
-    is_lost = and_(Run.status == "running", is_silent)
-    return case((is_lost, literal("lost")), else_=Run.status)
+def effective_status(entity: type[Run] | type[Attempt], now: float) -> ColumnElement[str]:
+    """Return the status at the Unix time `now`: `lost` if it is running without recent lines."""
+    is_silent = or_(entity.last_seen_at.is_(None), entity.last_seen_at < now - LOST_AFTER_S)
+    return case((and_(entity.status == "running", is_silent), literal("lost")), else_=entity.status)
 
 
 def _conditions(filters: RunFilters, now: float) -> list[ColumnElement[bool]]:
@@ -190,7 +187,7 @@ def _conditions(filters: RunFilters, now: float) -> list[ColumnElement[bool]]:
         if value is None:
             continue
         if field.name == "status":
-            conditions.append(effective_status(now) == value)
+            conditions.append(effective_status(Run, now) == value)
         elif field.name == "text":
             conditions.append(_has_text(value))
         else:
@@ -211,7 +208,7 @@ def _has_text(text: str) -> ColumnElement[bool]:
 def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]:
     key: ColumnElement[Any]
     if order.sort == "status":
-        key = effective_status(now)
+        key = effective_status(Run, now)
     elif order.sort == "name":
         key = func.lower(func.coalesce(Run.name, Run.run_id))
     else:
@@ -228,7 +225,7 @@ def _choices(session: Session, now: float) -> tuple[dict[str, tuple[tuple[str, i
     names = [field.name for field in fields(RunFilters) if field.name != "text"]
     keys = [getattr(Run, name) for name in names]
     # Plain columns as keys allow the use of an index; lost runs are counted within their group.
-    num_lost = func.count().filter(effective_status(now) == "lost")
+    num_lost = func.count().filter(effective_status(Run, now) == "lost")
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     num_all = 0
     for *values, count, lost in session.execute(select(*keys, func.count(), num_lost).group_by(*keys)):

@@ -124,14 +124,22 @@ def steps_of(session: Session, run_id: str, after: int = 0, limit: int = 1000) -
     return rows
 
 
-def loss_series(session: Session, run_id: str, max_points: int = 1000) -> list[LossPoint]:
-    """Return the loss of the steps that count, in at most about ``max_points`` points that keep the extremes."""
-    return _loss_points(session, run_id, max_points, redone=False)
+def loss_series(session: Session, run_id: str, max_points: int = 1000, *, redone: bool = False) -> list[LossPoint]:
+    """Return the loss of the steps that count, in at most about ``max_points`` points that keep the extremes.
 
-
-def redone_loss_series(session: Session, run_id: str, max_points: int = 1000) -> list[LossPoint]:
-    """Return the loss of the steps that a newer attempt redid."""
-    return _loss_points(session, run_id, max_points, redone=True)
+    With ``redone``, of the steps that a newer attempt redid.
+    """
+    columns = (
+        func.avg(Step.loss).label("loss"),
+        func.min(Step.loss).label("loss_min"),
+        func.max(Step.loss).label("loss_max"),
+        func.avg(Step.learning_rate).label("learning_rate"),
+        func.max(Step.grad_norm).label("grad_norm"),
+    )
+    return [
+        LossPoint(attempt=attempt, **row._mapping)
+        for attempt, row in _slots(session, run_id, max_points, columns, redone=redone)
+    ]
 
 
 def throughput_series(session: Session, run_id: str, max_points: int = 1000) -> list[ThroughputPoint]:
@@ -151,20 +159,6 @@ def throughput_series(session: Session, run_id: str, max_points: int = 1000) -> 
     return [
         ThroughputPoint(attempt=attempt, **row._mapping)
         for attempt, row in _slots(session, run_id, max_points, columns, redone=False)
-    ]
-
-
-def _loss_points(session: Session, run_id: str, max_points: int, *, redone: bool) -> list[LossPoint]:
-    columns = (
-        func.avg(Step.loss).label("loss"),
-        func.min(Step.loss).label("loss_min"),
-        func.max(Step.loss).label("loss_max"),
-        func.avg(Step.learning_rate).label("learning_rate"),
-        func.max(Step.grad_norm).label("grad_norm"),
-    )
-    return [
-        LossPoint(attempt=attempt, **row._mapping)
-        for attempt, row in _slots(session, run_id, max_points, columns, redone=redone)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Journal and annotation files of all runs in a runs directory, with their sizes."""
+"""Files of runs: journals and annotations with their sizes, and files that a journal names."""
 
 import os
 import re
@@ -22,6 +22,22 @@ def journal_path(directory: Path, attempt: int, node_rank: int = 0) -> Path:
 def main_journals(directory: Path) -> list[Path]:
     """Return the journals of a run's main node, one an attempt, in order."""
     return sorted((directory / "journal").glob("attempt-*-node-00000.jsonl"))
+
+
+def file_in_run(runs_dir: Path, run_id: str, path: str) -> Path | None:
+    """Return a readable regular file of a run, or None; links are followed.
+
+    Journals are untrusted: a path may be absolute, contain `..`, or be a link to a place outside the run directory.
+    For all these, and for missing files, the result is None.
+    """
+    try:
+        root = (runs_dir / run_id).resolve()
+        found = (root / path).resolve()
+        is_ours = found.is_relative_to(root) and found.is_file() and os.access(found, os.R_OK)
+    except (OSError, RuntimeError, ValueError):
+        # The name is too long or contains NUL, or links form a loop.
+        return None
+    return found if is_ours else None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy.orm import Session
 
 from db import queries
-from db.queries.comparison import default_reference
 from db.queries.differences import is_equal_work
 from tests.support.query_runs import PLAIN, group
 
@@ -87,7 +86,7 @@ def test_reference_is_the_one_device_group_of_the_same_provenance() -> None:
     assert references[TWO.key] is ONE
     assert references[reported.key] is reported
     assert references[ONE.key] is ONE
-    assert default_reference(TWO, [TWO]) is None
+    assert queries.compare_all([TWO])[0].reference is None
 
 
 def limited(found: queries.Group, max_steps: int | None) -> queries.Group:
@@ -103,7 +102,7 @@ def test_reference_of_equal_work_is_preferred() -> None:
     assert references[groups[2].key] is ddp_one
     assert references[four.key] is four
     # Without equal work: no strategy, then the most repeats.
-    assert default_reference(limited(TWO, 20), groups) is four
+    assert queries.compare_all([limited(TWO, 20)], candidates=groups)[0].reference is four
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from db import queries
+from db.models import Run
 from db.queries import RunFilters, RunOrder
-from db.queries.runs import SortColumn
+from db.queries.runs import LOST_AFTER_S, SortColumn
 from tests.support.query_runs import KILLED, LOST, NOW, PLAIN, RUNNING
 
 
@@ -96,3 +98,20 @@ def test_run_has_the_values_of_its_journal(session: Session) -> None:
     assert (run.status, run.num_attempts, run.world_size, run.step) == ("finished", 3, 4, 200)
     assert run.config["learning_rate"] == 4e-5
     assert run.em is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "age_s", "expected"),
+    [
+        ("running", 0.0, "running"),
+        ("running", LOST_AFTER_S, "running"),
+        ("running", LOST_AFTER_S + 0.001, "lost"),
+        ("running", None, "lost"),
+        ("finished", 1e9, "finished"),
+        ("failed", 1e9, "failed"),
+        ("preempted", 1e9, "preempted"),
+    ],
+)
+def test_only_a_silent_running_run_is_lost(session: Session, status: str, age_s: float | None, expected: str) -> None:
+    session.execute(update(Run).values(status=status, last_seen_at=None if age_s is None else NOW - age_s))
+    assert queries.get_run(session, PLAIN.run_id, NOW).status == expected

@@ -66,9 +66,9 @@ def test_loss_series_keeps_the_extremes_when_thinned(session: Session) -> None:
 
 
 def test_redone_steps_are_a_separate_series(session: Session) -> None:
-    points = queries.redone_loss_series(session, KILLED.run_id)
+    points = queries.loss_series(session, KILLED.run_id, redone=True)
     assert [(point.attempt, point.last_step) for point in points] == [(1, step) for step in range(101, 131)]
-    assert queries.redone_loss_series(session, PLAIN.run_id) == []
+    assert queries.loss_series(session, PLAIN.run_id, redone=True) == []
 
 
 def test_throughput_is_features_over_time_with_warmup_separate(session: Session) -> None:

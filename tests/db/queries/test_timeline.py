@@ -1,4 +1,4 @@
-"""Timeline of a run."""
+"""Timeline and time shares of a run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -43,3 +43,12 @@ def test_attempts_without_a_world_size_are_skipped(session: Session) -> None:
     stretches = queries.timeline_of(session, KILLED.run_id, attempts)
     assert [stretch.attempt for stretch in stretches] == [1, 3]
     assert [stretch.attempt for stretch in queries.timeline_of(session, KILLED.run_id, attempts, limit=1)] == [3]
+
+
+def test_results_without_start_and_end_have_no_time_shares(session: Session) -> None:
+    def shares_of(run_id: str) -> list[queries.TimeShare]:
+        return queries.time_shares(session, run_id, queries.attempts_of(session, run_id, NOW))
+
+    assert queries.evaluations_of(session, "reported-squad")[0].eval_time_s is not None
+    assert shares_of("reported-squad") == []
+    assert "steps" in {share.what for share in shares_of(PLAIN.run_id)}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from db.queries import file_in_run
+from db.storage.run_files import file_in_run
 
 
 @pytest.fixture
