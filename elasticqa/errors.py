@@ -42,8 +42,8 @@ class ExitCode(IntEnum):
     STORE_LOST = 76
     """The rendezvous store is unreachable: run the same command again, on every node, to resume."""
     STOPPED = 143
-    """128 + SIGTERM: stopped on request, after a checkpoint. Schedulers do not count it as a failure, unlike torchrun's
-    own exit code 1."""
+    """128 + SIGTERM: stopped on request, after a checkpoint; for schedulers no failure, unlike torchrun's exit code
+    1."""
 
 
 class ConfigError(ValueError):

@@ -30,8 +30,7 @@ class OnResume(Enum):
     MAY_CHANGE = auto()
     """The option may always change: it does not affect the weights that training computes."""
     MAY_CHANGE_IF_NAMED = auto()
-    """The option may change if `--resume` or ELASTICQA_RUN_ID names the run; otherwise a changed value starts a new
-    run.
+    """The option may change if `--resume` or ELASTICQA_RUN_ID names the run; else a changed value starts a new run.
 
     It affects only how the result is computed and how fast. A new run keeps comparisons of strategies valid.
     """

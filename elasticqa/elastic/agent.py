@@ -23,14 +23,15 @@ from elasticqa.elastic.stopped_workers import StoppedWorkerDetector
 from elasticqa.errors import ExitCode
 
 SHUTDOWN_TIMEOUT_S = 60
-"""Between SIGTERM and SIGKILL for a worker: longer than a checkpoint takes."""
+"""Time from SIGTERM to SIGKILL of a worker; longer than a checkpoint takes."""
 EXIT_BARRIER_TIMEOUT_S = 120
-"""For agents whose workers have finished: rank 0 still updates the database."""
+"""Timeout of torch's exit barrier, at which agents whose workers have finished wait for rank 0's database update."""
 _LAST_SECONDS_S = 10.0
 _AFTER_HEALTH_CHECK_S = 5.0
-"""The ranks' own health check comes first where it has started: it records more of a worker that stops."""
+"""The agent ends a stopped worker later than the ranks' health check, which records more."""
 _OTHER_NODES_CLOSED_S = 15.0
-"""For workers of this node that refuse the request as those of another did, and so end the job with another status."""
+"""After another node closed the rendezvous: time for this node's workers to refuse the request with their own
+status."""
 _SLOW_RENDEZVOUS_S = 45.0
 
 
@@ -82,7 +83,7 @@ class ElasticAgent(TorchAgent):
         self._directory.forget_attempt()
         self._open_at = time.monotonic()
         workers: dict[int, Any] = super()._start_workers(worker_group)
-        # A worker that torch stops after another one has failed is not a cause.
+        # Record the exit codes before torch stops the other workers, whose exit codes are no causes.
         self.call_before_closing(lambda: self._record_ends(worker_group))
         return workers
 
@@ -99,34 +100,35 @@ class ElasticAgent(TorchAgent):
             self._continue_stopped()
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        if worker_group.workers[0].world_size > 1:  # a single worker keeps no other rank waiting
+        if worker_group.workers[0].world_size > 1:  # with one rank, no other rank waits for a stopped worker
             self._end_stopped(worker_group)
         if self._has_peers and self._directory.announced_attempt() is None:
             self._check_open(worker_group, time.monotonic())
         result: RunResult = super()._monitor_workers(worker_group)
         codes = {failure.exitcode for failure in result.failures.values()}
         if is_refusal(codes):
-            # The same request would be refused again.
+            # Do not restart: the workers would refuse the same request again.
             self.forbid_restarts()
         if self._has_peers and codes == {ExitCode.STOPPED}:
-            # Another node joins or leaves, which is not a failure.
+            # A node joins or leaves: do not count this restart as a failure.
             self.allow_one_more_restart()
         return result
 
     def _end_stopped(self, worker_group: WorkerGroup) -> None:
-        """End workers that have been stopped for long: before the health check starts, no other rank notices it."""
+        """End workers stopped by SIGSTOP for too long; until the health check starts, no other rank detects them."""
         ranks = {pid: worker_group.workers[local].global_rank for local, pid in self.worker_pids().items()}
         for pid, seconds in self._stopped_workers.find(ranks, time.monotonic()).items():
             who = f"rank {ranks[pid]} on {socket.gethostname()}"
             cause = EndCause.now("silent", who, f"was stopped for {seconds:.0f} s")
             self._record([cause])
             _print(f"elasticqa: {cause}; its worker group ends, training resumes from the last checkpoint")
-            # In this order it dumps its stacks where it was stopped.
+            # Send the dump signal first: it stays pending until SIGCONT, so the dump shows where the worker was
+            # stopped.
             for number in (STACK_DUMP_SIGNAL, signal.SIGCONT):
                 _send(pid, number)
 
     def _check_open(self, worker_group: WorkerGroup, now: float) -> None:
-        """Raise if another node has ended the job: before an attempt begins, the workers here would wait for it."""
+        """Raise if another node has ended the job before an attempt began: the workers here would wait for it."""
         if not worker_group.spec.rdzv_handler.is_closed():
             self._open_at = now
         elif now - self._open_at > _OTHER_NODES_CLOSED_S:

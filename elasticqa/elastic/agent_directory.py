@@ -1,4 +1,4 @@
-"""The directory through which the agent and the workers of a node exchange the attempt and failures at startup."""
+"""Files through which a node's workers tell their agent which attempt they run and why a start failed."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from elasticqa.elastic.end_causes import EndCause, add_causes, read_causes
 
 
 class AgentDirectory:
-    """A temporary directory of the agent of this node, which it names to its workers in the environment."""
+    """The agent's temporary directory; workers get its path in ELASTICQA_AGENT_DIRECTORY."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class AgentDirectory:
         return None if path is None else cls(path)
 
     def announce_attempt(self, run_dir: Path, attempt: int) -> None:
-        """Name the attempt of the workers to the agent."""
+        """Tell the agent which attempt its workers run."""
         fields = {"directory": os.fspath(run_dir.absolute()), "attempt": attempt}
         self._attempt.write_text(json.dumps(fields), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Why nodes of a job cannot train together, from the facts that each reports of itself (`distributed.facts`)."""
+"""Check that the nodes of a job can train together, from the facts that each node reports (`distributed.facts`)."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence

@@ -19,12 +19,14 @@ from elasticqa.errors import ExitCode
 from elasticqa.run.journal_reader import MAX_LINE_BYTES, json_object
 
 KINDS_BY_CERTAINTY = ("changed", "ended", "gone", "silent", "failed", "killed")
-"""Kinds of causes. Of several recorded causes, the last one in this order is reported; ``changed`` is no failure."""
-KINDS_BY_LIKELIHOOD = ("failed", "changed", "silent", "gone")
-"""Kinds of signs. Of several signs in one detection window, the last one in this order is taken as the cause.
+"""Kinds of recorded causes, the most certain last: if several are recorded, that one is reported.
 
-This order differs from the one above. During detection, the error of a rank is usually a consequence of a lost
-connection, so ``gone`` wins over ``failed``. Recorded causes have been decided, and there an error explains more.
+``changed`` (a node joins or leaves) is no failure."""
+KINDS_BY_LIKELIHOOD = ("failed", "changed", "silent", "gone")
+"""Kinds of signs, the most likely cause last: of several signs in one detection window, that one is the cause.
+
+Here ``gone`` wins over ``failed``, since a rank's error is usually a consequence of a lost connection. Above ``failed``
+wins: the causes are already decided, and an error explains more.
 """
 LEAVES = "leaves"
 
@@ -160,7 +162,7 @@ def write_missing_end(run_dir: Path, attempt: int) -> None:
             lines = [line for line in map(_journal_line, tail.split(b"\n")) if line is not None]
             if not lines or any(line.get("kind") == "end" for line in lines):
                 return
-            # A torn line stays and takes a line number: journals only grow.
+            # Do not remove an incomplete last line: journals only grow, and the line counts for ``n``.
             last, is_torn = lines[-1], not tail.endswith(b"\n")
             number = last["n"] + 1 + is_torn
             end = {"n": number, "t": last["t"], "kind": "end", "status": "failed", "reason": str(failures[0])}

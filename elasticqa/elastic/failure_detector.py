@@ -1,4 +1,4 @@
-"""Detects failures of ranks: a silent peer, a stuck main thread, and which of several signs is the cause."""
+"""Detect silent peers and a stuck main thread, and decide which of several signs is the cause."""
 
 import math
 import time
@@ -10,7 +10,7 @@ from elasticqa.elastic.end_causes import KINDS_BY_LIKELIHOOD, EndCause
 from elasticqa.elastic.stack_dumps import main_thread_position
 
 STUCK_S = 600.0
-"""In one call of the loop: twice the timeout of a gloo collective. With NCCL nothing else may end a stuck call."""
+"""Twice the timeout of a gloo collective; with NCCL, nothing else may end a main thread that waits forever."""
 
 
 class Detection(NamedTuple):
@@ -70,7 +70,7 @@ class Heartbeats:
         self._heard_at[rank] = now
 
     def announce_end(self, rank: int) -> None:
-        """Expect nothing more of a rank."""
+        """Stop expecting heartbeats of a rank."""
         self._ending.add(rank)
 
     def is_expected(self, rank: int) -> bool:

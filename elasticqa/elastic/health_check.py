@@ -1,4 +1,4 @@
-"""Health check between ranks: one that dies, stops or fails ends the attempt in seconds, with rank and cause.
+"""Health check between ranks: if a rank dies, stops or fails, all ranks end within seconds and record rank and cause.
 
 A thread of each rank sends a heartbeat a second to rank 0's thread, which answers. It measures whether a process lives,
 not how long its step takes, so collectives may keep a timeout for the slowest step.
@@ -19,9 +19,9 @@ from elasticqa.errors import one_line
 
 HEARTBEAT_S = 1.0
 _WINDOW_S = 0.5
-"""From the first sign to the decision: the error of a peer may arrive before the closed connection that caused it."""
+"""Time from the first sign to the decision: a peer's error may arrive before the closed connection that caused it."""
 _AGREED_S = 15.0
-"""For an error that all ranks raise at the same step: this rank may still be saving when another reports it."""
+"""The same, for an error that all ranks raise at the same step: this rank may still save when others report it."""
 
 
 class HealthCheck:
@@ -75,7 +75,7 @@ class HealthCheck:
         self.close()
 
     def close(self) -> None:
-        """Say goodbye to the peers, which continue without this rank; a second call does nothing."""
+        """Tell the peers to expect no more heartbeats, and stop the thread; a second call does nothing."""
         if self._is_closing.is_set():
             return
         self._is_closing.set()
@@ -97,7 +97,9 @@ class HealthCheck:
             raise
 
     def report_error(self, error: BaseException, *, is_agreed: bool) -> None:
-        """Report an error to the peers; return only if it is the cause: another cause ends the process meanwhile.
+        """Report an error to the peers and wait for the decision; return if this error is the cause.
+
+        If the cause is another one, ``on_peer_loss`` ends the process.
 
         Args:
             error: raised in the main thread.
@@ -120,7 +122,7 @@ class HealthCheck:
             if self._rank == 0:
                 self._handle(line)
                 if line.get("agreed") or line["kind"] == "changed":
-                    # This process may end before a decision is due.
+                    # Send it now: this process may exit before the decision is due.
                     self._peers.send_to_all(line)
             else:
                 self._peers.send_to_main(line)
@@ -136,7 +138,7 @@ class HealthCheck:
                 if gap > HEARTBEAT_S:
                     self.main_thread.exclude(gap)
                 if self._topology.world_size > 1 and gap > self._heartbeats.timeout_s - 2 * HEARTBEAT_S:
-                    # The peers have given this process up, counting from its last heartbeat, and continue without it.
+                    # The peers have counted this rank as failed since its last heartbeat, so it must end.
                     self._detector.confirm(self._detection(self._rank, "silent", f"was stopped for {gap:.0f} s"))
                     ready = []
                 for rank, lines in self._peers.receive(ready):

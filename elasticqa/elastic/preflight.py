@@ -1,4 +1,4 @@
-"""Preflight check: nodes compare their facts before there is a process group, and all refuse with the same line.
+"""Preflight check: before a process group exists, nodes compare their facts; all refuse with the same line.
 
 The first node of a job listens. The others send their facts and get the result. A node that joins a running job
 compares itself with the facts that the first node left in the home directory.
@@ -21,9 +21,9 @@ from elasticqa.errors import ConfigError
 from elasticqa.run.journal_reader import json_object
 
 ANSWER_TIMEOUT_S = 300.0
-"""For all nodes: one may still import from a slow file system, or build features, when another is ready."""
+"""Time for all nodes to connect: a node may still import from a slow file system or build features."""
 MARK_TIMEOUT_S = 10.0
-"""For a file of another node to appear on a shared file system that caches directories."""
+"""Time for another node's file to appear on a shared file system that caches directories."""
 _RETRY_S = 0.1
 _LONGEST_MESSAGE = 1 << 20
 _RESULT = "complaint"
@@ -43,7 +43,7 @@ class JobNode:
 
 
 def mark_path(home: Path, job_id: str) -> Path:
-    """Return the file of the first node that shows other nodes whether they share its home directory."""
+    """Return the path of the first node's file, by which other nodes check that they share its home directory."""
     return home / "slurm" / f"{job_id}.first-node"
 
 
@@ -168,7 +168,7 @@ def _sees(path: Path, mark: str) -> bool:
 
 
 def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-    # A closed connection is noticed by the side that reads.
+    # Ignore errors: the receiver detects a closed connection.
     with suppress(OSError):
         connection.sendall(json.dumps(message).encode() + b"\n")
 

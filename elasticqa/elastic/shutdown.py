@@ -16,13 +16,13 @@ from elasticqa.errors import ExitCode, JournalError
 from elasticqa.run.attempt import Attempt, write_end
 
 _AGENT_RECORDS_S = 3.0
-"""For the agent of a dead process to record its signal; it never does if its whole node is lost."""
+"""Time to wait for the agent of a dead process to record its signal, which does not come if the node is lost."""
 _FLUSH_S = 10.0
 
 
 @dataclass
 class Shutdown:
-    """Ends this process; fields are None as long as that part of the attempt does not exist."""
+    """Ends this process; a field is None until that part of the attempt exists."""
 
     topology: Topology
     health_check: HealthCheck | None = None
@@ -30,7 +30,7 @@ class Shutdown:
     stacks: StackDumpFile | None = None
 
     def on_peer_loss(self, detection: Detection) -> None:
-        """End the process because of another rank, or because the other ranks have given this one up."""
+        """End the process: another rank has failed, or the other ranks count this one as failed."""
         is_failure = detection.cause.is_failure
         try:
             cause = self._record(detection)
@@ -38,7 +38,7 @@ class Shutdown:
                 sys.stderr.write(f"elasticqa: {cause}; this attempt ends, training resumes from the last checkpoint\n")
                 sys.stderr.flush()
         finally:
-            # Even if nothing could be recorded: the other ranks wait for the end of this process.
+            # Exit even if recording fails: the other ranks wait for it.
             os._exit(ExitCode.PEER_LOST if is_failure else ExitCode.STOPPED)
 
     def _prints_cause(self, detection: Detection) -> bool:
@@ -47,7 +47,7 @@ class Shutdown:
         return self.topology.is_node_main or is_next
 
     def _record(self, detection: Detection) -> EndCause:
-        """Record stacks, cause and end of the attempt, and return the cause, with the agent's knowledge of it."""
+        """Record stacks, cause and end of the attempt, and return the cause (as the dead rank's agent recorded it)."""
         cause, attempt = detection.cause, self.attempt
         is_failure = cause.is_failure
         writer = f"rank-{self.topology.rank:05d}"

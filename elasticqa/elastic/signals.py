@@ -1,4 +1,4 @@
-"""A request to stop, set by a signal and read by the training loop: nothing is saved inside a handler."""
+"""Stop requests: a signal handler sets a flag, the training loop reads it and saves."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""The end of a job, the scheduler's warning before it, Ctrl-C, and a terminal that is closed or sends quit."""
+"""In order: end of a job, the scheduler's warning before it, Ctrl-C, closed terminal, quit from the terminal."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -31,12 +31,12 @@ class StopRequest:
     def install(self) -> None:
         """Handle the stop signals from now on; only the main thread may call this."""
         for number in STOP_SIGNALS:
-            # nohup, or a shell that starts it in the background, has some of them ignored.
+            # Keep signals ignored that nohup, or a shell for a background job, has set to ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 
     def request(self) -> None:
-        """Ask to stop without a signal: what this attempt learns cannot be saved or recorded any more."""
+        """Ask to stop without a signal, since the run can no longer be saved or recorded."""
         self._is_requested = True
 
     @property
@@ -91,7 +91,7 @@ class EarlyExit:
             self._end(request.received)
 
     def cancel(self) -> None:
-        """Leave signals to their handlers; a second call does nothing."""
+        """Stop the thread; from now on only the handlers of StopRequest act. A second call does nothing."""
         if not self._is_over.is_set():
             self._is_over.set()
             signal.set_wakeup_fd(-1)

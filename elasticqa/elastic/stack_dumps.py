@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 STACK_DUMP_SIGNAL = signal.SIGUSR2
-"""Sent by hand to a job that hangs, and by an agent to a stopped worker: a worker dumps its stacks and dies."""
+"""A worker dumps its stacks and dies; sent by a user to a job that hangs, by an agent to a stopped worker."""
 _OTHER_ENTRY_S = 5.0
 
 
@@ -24,7 +24,7 @@ def dump_stacks_on_signal() -> None:
 class StackDumpFile:
     """The stack dumps of one rank in one attempt; an empty file is removed.
 
-    Errors of writing, such as a full disk, are ignored: nothing here may keep a process from ending.
+    Write errors, such as a full disk, are ignored: they must not keep the process from ending.
     """
 
     def __init__(self, run_dir: Path, attempt: int, rank: int) -> None:

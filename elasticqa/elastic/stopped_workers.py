@@ -8,7 +8,7 @@ POLL_S = 1.0
 
 
 class StoppedWorkerDetector:
-    """Polls the states of processes; one under a debugger is in another state than a stopped one."""
+    """Polls the states of processes; a traced process (debugger) has another state and does not count as stopped."""
 
     def __init__(self, limit_s: float) -> None:
         """Prepare.
@@ -43,7 +43,8 @@ class StoppedWorkerDetector:
             if used_s is None:
                 continue
             used_before_s, since = before.get(pid, (used_s, now))
-            # A process with a CPU limit may be stopped and continued in turn: it has run since the last poll.
+            # Tools that limit CPU use stop and continue a process in turn: if it used CPU since the last poll, it is
+            # not stopped.
             self._stopped[pid] = (used_s, since if used_s == used_before_s else now)
         found = {pid: now - since for pid, (_, since) in self._stopped.items() if now - since > self._limit_s}
         for pid in found:

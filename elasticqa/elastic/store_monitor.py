@@ -16,8 +16,8 @@ class StoreMonitor:
     """Probes the store every two seconds; a store that does not answer for longer than the timeout is lost.
 
     Until the first answer, a port that refuses connections is not a lost store: the node that hosts it may start later,
-    and torch's rendezvous limits that wait. A program that accepts the connection must answer: at a foreign one, torch
-    would wait for ever.
+    and torch's rendezvous limits that wait. If a program accepts the connection but does not answer as a store, it is
+    not the store: torch would wait for it forever.
     """
 
     def __init__(self, host: str, port: int, timeout_s: float, on_loss: Callable[[str], None]) -> None:
@@ -39,7 +39,7 @@ class StoreMonitor:
     def start(self) -> None:
         """Start to probe."""
         self._answered_at = time.monotonic()
-        # Two threads: a probe blocks for ever if the machine of the store has stopped.
+        # Use two threads: a probe blocks forever if the store's machine has stopped.
         for work in (self._probe, self._check):
             threading.Thread(target=work, name=f"store monitor{work.__name__}", daemon=True).start()
 
@@ -62,7 +62,7 @@ class StoreMonitor:
             self._is_over.wait(PROBE_S)
 
     def _connect(self) -> TCPStore:
-        # First without torch, which logs a lot about a failed connection.
+        # Try a plain socket first: torch logs many lines about a failed connection.
         socket.create_connection((self._host, self._port), _CONNECT_S).close()
         timeout = timedelta(seconds=_CONNECT_S)
         return TCPStore(self._host, self._port, is_master=False, timeout=timeout, wait_for_workers=False)

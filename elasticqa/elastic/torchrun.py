@@ -1,4 +1,4 @@
-"""torchrun for schedulers: a job that is asked to stop has not failed, and lost peers are detected in seconds.
+"""torchrun with our elastic agent: a job that is asked to stop exits with 143, and lost peers are detected in seconds.
 
 ``main`` runs torchrun with our `ElasticAgent` and, if the job may have other nodes, a monitor of the rendezvous store.
 """
@@ -31,13 +31,13 @@ from elasticqa.run.home import hold
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run torchrun with its options and return the exit status; its workers have ended then.
+    """Run torchrun with its options until its workers have ended, and return the exit status.
 
     Raises:
         ChildFailedError: the workers and their restarts failed. If they refused the request, they have printed why,
             and nothing is raised.
     """
-    # A handler does nothing here, and unlike SIG_IGN it is not inherited by the workers, which die of the signal.
+    # Ignore the signal with a handler: workers would inherit SIG_IGN, but must dump their stacks and die.
     signal.signal(STACK_DUMP_SIGNAL, lambda *_: None)
     with tempfile.TemporaryDirectory(prefix="elasticqa-agent-") as name:
         try:
@@ -67,7 +67,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 class _Node:
-    """This node of the job: its agent, once torch's launcher has made it, and the monitor of the rendezvous store."""
+    """This node's elastic agent, which torch's launcher creates, and its monitor of the rendezvous store."""
 
     def __init__(self, options: Sequence[str], directory: AgentDirectory) -> None:
         known = get_args_parser().parse_args(options)
@@ -125,7 +125,7 @@ class _Node:
 
 
 def _report_lost_store(what: str) -> int:
-    """Print how to resume, and return the exit status: under Slurm the one for which a job is requeued."""
+    """Print how to resume, and return the exit status; under Slurm the one that makes the script requeue the job."""
     sys.stderr.write(
         f"elasticqa: {what}: the node that hosts it is lost, or another program uses its port; start the same command "
         "again on every node, and training resumes from the last checkpoint\n"

@@ -16,14 +16,14 @@ from elasticqa.run.journal_reader import json_object
 Line = dict[str, Any]
 SEND_TIMEOUT_S = 2.0
 _CONNECT_S = 60.0
-"""For all ranks to connect to rank 0."""
+"""Timeout for all ranks to connect to rank 0."""
 _CHUNK = 1 << 16
 _LONGEST = 1 << 20
 _RETRY_S = 0.1
 
 
 class Connection:
-    """One end of a connection. A failed send is dropped; a closed peer is noticed by reading."""
+    """One end of a connection. `send` ignores errors; `receive` detects a closed connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(SEND_TIMEOUT_S)
@@ -47,7 +47,7 @@ class Connection:
             return None
         *whole, self._rest = (self._rest + data).split(b"\n")
         lines = [json_object(raw) for raw in whole]
-        # A peer that sends anything else is not a rank of this run.
+        # The peer is not a rank of this run: it sent something else than JSON objects.
         return None if len(self._rest) > _LONGEST or None in lines else [line for line in lines if line is not None]
 
     def first_lines(self) -> list[Line]:

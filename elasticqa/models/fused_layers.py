@@ -16,7 +16,7 @@ from elasticqa.models.kernels.layers import gelu, linear, residual_norm
 from elasticqa.models.question_answering import encoder_layers
 
 WeightGetter = Callable[[], Tensor]
-"""Returns, in a forward pass, the parameters of a name of some modules, concatenated, in the compute dtype."""
+"""Returns the concatenated weights (or biases) of some modules in the compute dtype; call it in the forward pass."""
 
 
 class HalfWeights:
@@ -28,7 +28,7 @@ class HalfWeights:
         self._parameters: list[Tensor] = []
 
     def getter(self, owners: Sequence[nn.Module], name: str) -> WeightGetter:
-        """Return a function that returns the copy."""
+        """Return the getter of the concatenated copies of one parameter of several modules."""
         parameters = [getattr(owner, name) for owner in owners]
         sizes = [len(parameter) for parameter in parameters]
         copy = torch.empty((sum(sizes), *parameters[0].shape[1:]), dtype=self._dtype, device=parameters[0].device)
@@ -53,7 +53,7 @@ def gathered_getter(owners: Sequence[nn.Module], name: str) -> WeightGetter:
 
 
 class DropoutSeeds:
-    """Seeds for the dropouts of a forward pass, drawn together, since each draw launches a kernel."""
+    """Draws the seeds of all dropouts of a forward pass with one kernel launch."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -125,7 +125,7 @@ def _attend(
     half_weight, half_bias = half[0](), half[1]()
     rows = hidden_states.flatten(0, 1).to(half_weight.dtype)
     size = module.attention_head_size
-    # Read in each pass: the tensors that FSDP gathers are not those that it keeps between passes.
+    # Read the attributes in each pass: FSDP replaces the sharded parameters by gathered ones during a pass.
     parameters = [*(part.weight for part in parts), *(part.bias for part in parts)]
     packed = linear(rows, half_weight, half_bias, *parameters).view(-1, 3, module.num_attention_heads, size)
     dropout = module.dropout.p if module.training else 0.0

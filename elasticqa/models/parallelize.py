@@ -34,7 +34,7 @@ def parallelize(
         return _shard(model, topology, precision, is_resharded=is_resharded)
     if parallel == "none" or not topology.is_distributed:
         return model
-    # Buffers are constants (position ids), but DDP would broadcast them before every forward pass.
+    # Keep DDP from broadcasting the buffers before every forward pass: they are constants (position ids).
     ignore_buffers_in_ddp(model)
     return DistributedDataParallel(
         model,
@@ -64,8 +64,8 @@ def set_gradient_sync(model: nn.Module, is_synced: bool) -> None:
 def free_gathered_weights(model: nn.Module) -> None:
     """Make FSDP gather weights again in the next forward pass.
 
-    If FSDP keeps gathered weights until the backward pass, a forward pass without one leaves them gathered. They are
-    stale once a CUDA graph updates the weights, since FSDP does not see that update.
+    Call this after an evaluation: without a backward pass, FSDP (with ``reshard`` off) keeps the gathered weights,
+    which are outdated after the next update by a CUDA graph.
     """
     for module in model.modules():
         if isinstance(module, FSDPModule):

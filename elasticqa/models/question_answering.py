@@ -33,7 +33,7 @@ _DROPOUT_FIELDS = (
     "classifier_dropout",
 )
 
-# Raised for files that are absent, damaged, or of other shapes than the configuration.
+# transformers raises these for files that are missing, damaged or do not fit the configuration.
 _LOAD_ERRORS = (OSError, KeyError, ValueError, RuntimeError, SafetensorError, UnpicklingError)
 
 

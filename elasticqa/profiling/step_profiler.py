@@ -16,7 +16,7 @@ from elasticqa.profiling.trace.summary import summarize
 WAIT_STEPS = 2
 WARMUP_STEPS = 100
 MIN_WARMUP_STEPS = 10
-"""In later attempts of a run: allocator, autotuning and caches settle in them."""
+"""Warm-up steps of an attempt that starts later, for allocator, autotuning and caches."""
 ACTIVE_STEPS = 10
 
 _TABLE_ROWS = 50
@@ -50,10 +50,10 @@ class ProfileSchedule:
 
 
 def profile_schedule(num_steps: int, step: int = 0) -> ProfileSchedule:
-    """Return wait=2, warmup=100, active=10 at the start of a run; later, what traces the same steps of the run.
+    """Return the schedule of an attempt that starts at ``step``: it traces steps 102 to 111 of the run if it can.
 
-    An attempt that starts too late for these steps has a warm-up of 10. If too few steps are left, the warm-up shrinks
-    first, to at least one step; then the active steps, to at least one; then the wait; then the warm-up disappears.
+    An attempt that starts too late for these steps traces after a warm-up of 10. If too few steps are left, shorten
+    first the warm-up (to 1 step), then the active steps (to 1), then the wait (to 0), then the warm-up (to 0).
 
     >>> profile_schedule(500)
     ProfileSchedule(wait=2, warmup=100, active=10)
@@ -114,7 +114,7 @@ class StepProfiler:
             raise ProfileError(f"{self._trace.parent}: cannot be created ({error.strerror})") from error
         self._drain()
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._is_cuda else [])]
-        # Without acc_events, torch 2.11 warns about a second cycle, which the schedule does not have.
+        # acc_events avoids a warning of torch 2.11 about a second cycle, although the schedule has only one.
         profiler = profile(activities=activities, schedule=self.schedule.action, acc_events=True)
         self._profile = self._exit.enter_context(profiler)
 
@@ -157,7 +157,7 @@ class StepProfiler:
         staged = table.with_suffix(".partial")
         staged.write_text(text, encoding="utf-8")
         staged.replace(table)
-        # Not in the system's temporary directory, which is small on many compute nodes.
+        # Write beside the trace: the system's temporary directory is small on many compute nodes.
         plain = self._trace.with_suffix(".partial")
         packed = self._trace.with_suffix(".partial.gz")
         try:

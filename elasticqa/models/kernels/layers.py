@@ -17,7 +17,7 @@ _GELU = triton_kernels("triton_gelu")
 _NORM = triton_kernels("triton_residual_norm")
 _SUMS = triton_kernels("triton_sums")
 
-# The fastest on an H200 at 4,096 and at 16,384 rows of BERT-base; benchmarks/README.md lists the times of others.
+# Block sizes: the fastest on an H200 for 4,096 and 16,384 rows of BERT-base (benchmarks/README.md has the others).
 _COLUMNS = 512
 """Columns of a block of a large matrix."""
 _GELU_ROWS, _GELU_PROGRAMS, _GELU_WARPS = 2, 512, 2
@@ -31,8 +31,8 @@ _NORM_PROGRAMS = 660
 def linear(values: Tensor, half_weight: Tensor, half_bias: Tensor | None, *parameters: Tensor) -> Tensor:
     """Return values @ half_weight.T + half_bias; the gradients flow to ``parameters``.
 
-    ``values`` (rows, in), ``half_weight`` (out, in) and ``half_bias`` (out,) have the compute dtype. The halves are
-    those of the parameters, concatenated: weights, then as many biases if there is a bias.
+    ``values`` (rows, in), ``half_weight`` (out, in) and ``half_bias`` (out,) have the compute dtype. ``half_weight``
+    and ``half_bias`` are the concatenated copies of ``parameters``: first all weights, then all biases.
     """
     output: Tensor = _Linear.apply(values, half_weight, half_bias, *parameters)  # type: ignore[no-untyped-call]
     return output
@@ -51,7 +51,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         gradient = gradients[0].contiguous()
         values, weight = ctx.saved_tensors
-        # A product with an fp32 result avoids a copy from the compute dtype.
+        # Compute the product in the parameters' dtype, which saves a copy from the compute dtype.
         of_weights = torch.mm(gradient.t(), values, out_dtype=ctx.dtype).chunk(ctx.num_weights)
         of_biases = column_sums(gradient, ctx.dtype).chunk(ctx.num_weights) if ctx.has_bias else ()
         return gradient @ weight, None, None, *of_weights, *of_biases

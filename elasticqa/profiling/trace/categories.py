@@ -47,7 +47,7 @@ _CATEGORIES = {
 }
 CATEGORIES = (*_CATEGORIES, OTHER)
 
-# Events of the profiler itself or of inspecting a graph; `key_averages` excludes them, too.
+# Events of the profiler itself and of graph inspection, which `key_averages` excludes as well.
 PROFILER_EVENTS = frozenset(
     {
         "profiler::_record_function_enter",
