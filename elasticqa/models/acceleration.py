@@ -9,41 +9,34 @@ from elasticqa.config.train_config import Precision, TrainConfig
 from elasticqa.distributed.topology import Topology
 from elasticqa.distributed.torch_internals import compile_without_ddp_splits
 from elasticqa.errors import ConfigError
-from elasticqa.models.attention import has_flash_attention
-from elasticqa.models.kernels.attention import has_triton_attention
+from elasticqa.models.kernels.attention import has_flash_attention, has_triton_attention
 from elasticqa.models.parallelize import DTYPES
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer, encoder_layers
 
 MIN_COMPILE_STEPS = 500
-"""Shortest run that is compiled by default: without a warm cache compilation takes tens of seconds."""
+"""Minimum number of steps to compile by default: with a cold cache, compilation takes tens of seconds."""
 
 _SMALL_SHARE = 0.1
-"""Fraction of GPU memory: gathered weights that take less stay from the forward to the backward pass by default."""
+"""Fraction of GPU memory; if all gathered weights take less, FSDP keeps them until the backward pass by default."""
 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """The optimizations in use.
-
-    Attributes:
-        attention: ``flash`` or ``sdpa`` (both on packed batches), or ``padded``.
-        is_compiled: encoder layers are compiled by torch.compile.
-        is_captured: steps are captured as CUDA graphs.
-        is_fused: encoder layers and AdamW run on fused Triton kernels.
-        is_resharded: FSDP frees gathered weights between the forward and the backward pass.
-    """
+    """The optimizations in use, as the journal's `setup` line names them."""
 
     attention: str
+    """``flash`` or ``sdpa`` (both on packed batches), or ``padded``."""
     is_compiled: bool
     is_captured: bool
     is_fused: bool
     is_resharded: bool
+    """FSDP frees gathered weights between the forward and the backward pass."""
 
 
 def choose_acceleration(
     config: TrainConfig, topology: Topology, answerer: QuestionAnswerer, precision: Precision, num_steps: int
 ) -> Acceleration:
-    """Return the requested optimizations; where the config leaves the choice open, those that make the run faster.
+    """Return the optimizations that the config requests; an option that is None is on if it makes the run faster.
 
     Raises:
         ConfigError: a requested optimization does not fit the device, the model or the strategy.
@@ -62,7 +55,7 @@ def choose_acceleration(
     obstacle = _kernels_obstacle(config, has_kernels=has_kernels, is_resharded=is_resharded)
     if config.kernels and obstacle is not None:
         raise ConfigError(f"kernels=True does not fit {obstacle}; use --kernels False, or change that")
-    # Without CUDA graphs the host needs more time to launch the fused kernels than they take to run.
+    # Without CUDA graphs the fused kernels do not help: the host launches them more slowly than the GPU runs them.
     pays = is_captured and has_kernels and not config.compile
     is_fused = pays if config.kernels is None else config.kernels
     pays = (attention == "flash" or is_captured) and not is_fused and num_steps >= MIN_COMPILE_STEPS
@@ -133,7 +126,7 @@ def _kernels_obstacle(config: TrainConfig, *, has_kernels: bool, is_resharded: b
 
 def compile_layers(model: nn.Module) -> None:
     """Compile each encoder layer in place; all layers share one piece of compiled code."""
-    # Splits at DDP's buckets are for whole models; a layer is smaller than a bucket.
+    # Do not split graphs at DDP's buckets: that is for whole models, and a layer is smaller than a bucket.
     compile_without_ddp_splits()
     for layer in encoder_layers(model):
         layer.compile(dynamic=True)

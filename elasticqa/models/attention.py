@@ -9,7 +9,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from elasticqa.data.micro_batch import MicroBatch
 from elasticqa.distributed.torch_internals import flash_attention
-from elasticqa.models.kernels.attention import attention, has_triton_attention
+from elasticqa.models.kernels.attention import attention, has_flash_attention, has_triton_attention
 
 PACKED = "elasticqa_packed"
 PACKED_SDPA = "elasticqa_packed_sdpa"
@@ -67,16 +67,6 @@ def packed_sdpa(
     mask = packing.mask[:, None, None, :]
     output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling)
     return output.transpose(1, 2).flatten(0, 1).index_select(0, packing.unpad_index)[None], None
-
-
-def has_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether torch's flash attention supports the device and the dtype."""
-    return (
-        device.type == "cuda"
-        and dtype in (torch.bfloat16, torch.float16)
-        # Unlike get_device_capability, torch.compile turns this call into a constant.
-        and torch.cuda.get_device_properties(device).major >= 8
-    )
 
 
 for name, function in ((PACKED, packed_attention), (PACKED_SDPA, packed_sdpa)):

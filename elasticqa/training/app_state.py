@@ -1,6 +1,5 @@
 """The named parts of a training state that a checkpoint saves and loads."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,7 +28,7 @@ def app_state_of(train_step: TrainStep, progress: Progress | None = None) -> dic
 
 
 class ModelState:
-    """Parameters by names that do not depend on how the model is wrapped."""
+    """Parameters by names that are the same under DDP, FSDP and torch.compile."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -37,7 +36,7 @@ class ModelState:
         self._state: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the parameters, not copied; finding their names takes milliseconds, so they are looked up once."""
+        """Return the parameters, not copied; names are cached, since looking them up takes milliseconds."""
         parameters = [local_part(parameter) for parameter in self._model.parameters()]
         if not _is_same(parameters, self._parameters):
             self._state = get_model_state_dict(self._model)
@@ -46,12 +45,12 @@ class ModelState:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load parameters that `state_dict` returned."""
-        # A copy: torch renames the keys of what it loads into a DDP model, and this may be the dict that is kept above.
+        # Copy the dict: torch renames its keys for a DDP model, and ``state`` may be the cached ``self._state``.
         set_model_state_dict(self._model, dict(state))
 
 
 class OptimizerState:
-    """Moments and parameter groups by the names of the parameters; makes the moments where there are none yet."""
+    """Moments and parameter groups by the names of the parameters; torch creates moments that do not exist yet."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._model, self._optimizer = model, optimizer
@@ -59,7 +58,7 @@ class OptimizerState:
         self._state: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, its tensors not copied; names are looked up once, as in `ModelState`."""
+        """Return the state without copying its tensors; names are cached as in `ModelState`."""
         if not self._moments or not _is_same(self._current_moments(), self._moments):
             self._state = get_optimizer_state_dict(self._model, self._optimizer)
             self._moments = self._current_moments()
@@ -74,11 +73,8 @@ class OptimizerState:
         set_optimizer_state_dict(self._model, self._optimizer, state)
 
     def _current_moments(self) -> list[Tensor]:
-        return [tensor for state in self._optimizer.state.values() for tensor in _tensors(state)]
-
-
-def _tensors(values: Mapping[str, Any]) -> Iterable[Tensor]:
-    return (local_part(value) for value in values.values() if isinstance(value, Tensor))
+        values = [value for state in self._optimizer.state.values() for value in state.values()]
+        return [local_part(value) for value in values if isinstance(value, Tensor)]
 
 
 def _is_same(ones: list[Tensor], others: list[Tensor]) -> bool:

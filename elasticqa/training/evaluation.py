@@ -44,12 +44,7 @@ class Evaluator:
     split: str = "dev"
 
     def __call__(self, model: nn.Module, step: int) -> Evaluation | None:
-        """Return the metrics on rank 0, None elsewhere; every rank must call this.
-
-        Args:
-            model: parallelized; it stays in evaluation mode.
-            step: optimizer steps done.
-        """
+        """Return the metrics on rank 0, None elsewhere; leaves evaluation mode on. Every rank must call this."""
         began = time.perf_counter()
         model.eval()
         parts = self.topology.gather(
@@ -64,7 +59,7 @@ class Evaluator:
         try:
             self._write(self.run_directory / str(path), predictions, scores)
         except OSError as error:
-            # The metrics are not lost, and the other ranks are waiting.
+            # Continue: the metrics are recorded anyway, and the other ranks wait for this one.
             logger.warning("predictions %s cannot be written: %s", path, error)
             path = None
         return Evaluation(
@@ -101,14 +96,9 @@ class Evaluator:
 def spans_of_share(
     model: nn.Module, features: Features, topology: Topology, precision: Precision, max_answer_length: int
 ) -> Spans:
-    """Return the spans of this rank's share of the features; every rank must call this.
+    """Return the spans of this rank's share of the features; every rank must call this, in evaluation mode.
 
-    Args:
-        model: parallelized, in evaluation mode.
-        features: all of them, on every rank.
-        topology: determines the share; all ranks run the same number of forward passes.
-        precision: in use.
-        max_answer_length: tokens.
+    All ranks run the same number of forward passes.
     """
     by_length = np.argsort(-features.lengths, kind="stable")
     mine = by_length[topology.rank :: topology.world_size]
@@ -119,7 +109,10 @@ def spans_of_share(
         for indices, (start, end) in _logits(model, features, batches, topology, precision)
         if len(indices)
     ]
-    return Spans.concatenate(spans) if spans else NO_SPANS
+    # A rank may have no features.
+    no_chars = np.empty(0, dtype=np.int32)
+    none = Spans(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32), no_chars, no_chars)
+    return Spans.concatenate([none, *spans])
 
 
 def _logits(
@@ -127,7 +120,7 @@ def _logits(
 ) -> Iterator[tuple[Indices, Tensor]]:
     """Yield the logits of each batch, (2, tokens), while a GPU computes the next ones."""
     copies: HostCopies[Indices] = HostCopies()
-    # Layers were compiled for training; these few passes would compile them again.
+    # Run the layers uncompiled: in evaluation mode torch.compile would compile them again for a few passes.
     with torch.compiler.set_stance("force_eager"):
         for indices in batches:
             batch = pack(features, indices).to(topology.device)
@@ -136,12 +129,3 @@ def _logits(
             copies.push(indices, logits)
             yield from copies.read(lag=AHEAD)
     yield from copies.read(lag=0)
-
-
-NO_SPANS = Spans(
-    np.empty(0, dtype=np.int64),
-    np.empty(0, dtype=np.float32),
-    np.empty(0, dtype=np.int32),
-    np.empty(0, dtype=np.int32),
-)
-"""The spans of a rank without features to evaluate."""

@@ -1,4 +1,4 @@
-"""Whole training steps as CUDA graphs, one per size of a rank's share: the host only launches them."""
+"""Training steps as CUDA graphs, one graph per padded number of tokens; the host only launches them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,7 +19,7 @@ from elasticqa.training.static_inputs import StaticInputs, StaticShape, fed_ids,
 from elasticqa.training.train_step import Inputs, StepOutput, TrainStep, seed_step
 
 FIRST_PASSES = 12
-"""Passes before the first capture: DDP times its first ten on the device, which is not allowed during a capture."""
+"""Passes before the first capture: DDP times its first ten with CUDA events, which a capture forbids."""
 PASSES = 2
 """Passes before each further capture: libraries allocate and compile in the first one."""
 
@@ -47,7 +47,6 @@ class CudaGraphTrainStep(TrainStep):
     has_adamw_kernel: bool
 
     def __post_init__(self) -> None:
-        """Start without a graph."""
         super().__post_init__()
         deviation = float(self.features.lengths.std())
         self._quantum = token_quantum(deviation, self.global_batch_size, self.topology.world_size)
@@ -75,7 +74,7 @@ class CudaGraphTrainStep(TrainStep):
         captured = self._captured[num_tokens]
         captured.inputs.load(inputs, stop_vote)
         self._learning_rate.fill_(learning_rate)
-        # A replay reads the current state of the generator, as an eager step does.
+        # Seed dropout for this step: a replay reads the generator's current state, as an eager step does.
         seed_step(self.seed, step_batch.step, self.topology.rank)
         captured.graph.replay()
         return StepOutput(captured.scalars, fed_ids(inputs, shape), data_time_s, is_warmup=is_new)
@@ -84,9 +83,9 @@ class CudaGraphTrainStep(TrainStep):
         return StaticShape(self.num_tokens(step_batch), self.micro_batch_size, self.max_length)
 
     def num_tokens(self, step_batch: StepBatch) -> int:
-        """Return the number of tokens that a step is filled up to: all ranks replay the size of the largest share.
+        """Return the number of tokens to which a step is padded: the largest rank's, rounded up.
 
-        Their graphs contain the same collectives.
+        All ranks use the same number, so their graphs contain the same collectives.
         """
         return -(-step_batch.max_share_tokens // self._quantum) * self._quantum
 
@@ -104,18 +103,18 @@ class CudaGraphTrainStep(TrainStep):
     def _capture(self, shape: StaticShape, content: Tensor, largest: MicroBatchShape) -> _Captured:
         """Return the graph of a step of this shape; weights and optimizer state do not change.
 
-        ``largest``, the largest share of any rank without placeholders, is reported and halved if it does not fit; then
-        all graphs are freed.
+        If memory runs out, all graphs are freed and MicroBatchTooLargeError names ``largest``, the largest share of any
+        rank without placeholders.
         """
         inputs, guard = StaticInputs(shape, self.topology.device), self.guard
         inputs.load(content, stop_vote=0.0)
         try:
-            # Sharded weights are gathered in every pass: none is without collectives.
+            # FSDP gathers weights in every pass, so only a replicated model can run a pass without collectives.
             if not is_sharded(self.model):
                 guard.run(lambda: self._pass(inputs, is_reduced=False), largest)
             for _ in range(PASSES if self._captured else FIRST_PASSES):
                 guard.run_reducing(lambda: self._pass(inputs, is_reduced=True), largest)
-            # A failure leaves FSDP in the middle of a pass, from which it cannot continue.
+            # FSDP cannot continue after an error in the middle of a pass, so the attempt must end.
             run = guard.run_reducing if is_sharded(self.model) else guard.run
             return run(lambda: self._record(inputs), largest)
         except MicroBatchTooLargeError:
@@ -124,7 +123,6 @@ class CudaGraphTrainStep(TrainStep):
             raise
 
     def _pass(self, inputs: StaticInputs, *, is_reduced: bool) -> None:
-        """Compute the gradients of a step."""
         self.optimizer.zero_grad()
         micro_batch, num_features, _ = inputs.views()
         self._backward(micro_batch, num_features, is_reduced=is_reduced)

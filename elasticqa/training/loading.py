@@ -16,26 +16,23 @@ from elasticqa.training.startup_timer import StartupTimer
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a run learns from, and what learns.
+    """Data and model of a run.
 
-    Attributes:
-        task: training and evaluation data.
-        pretrained: the model as transformers loads it.
-        answerer: the same model, as training runs it.
-        digests: SHA-256 of the content of `dataset` and `model`; the latter on rank 0 only.
+    ``pretrained`` is the transformers model; ``answerer`` wraps it for training.
     """
 
     task: Task
     pretrained: PreTrainedModel
     answerer: QuestionAnswerer
     digests: dict[str, str]
+    """SHA-256 of the content of `dataset` and `model`; the latter on rank 0 only."""
 
 
 def load(config: TrainConfig, topology: Topology, timer: StartupTimer) -> Loaded:
-    """Return data and model of a config that fits both; every rank must call this.
+    """Return the data and the model that a config names; every rank must call this.
 
     Raises:
-        ConfigError: strategy or precision do not fit the processes and devices, or the model cannot be had.
+        ConfigError: strategy or precision do not fit the processes and devices, or the model cannot be loaded.
         DataError: a data file breaks its format.
     """
     check_parallel(config.parallel, topology.world_size, is_distributed=topology.is_distributed)
@@ -47,7 +44,7 @@ def load(config: TrainConfig, topology: Topology, timer: StartupTimer) -> Loaded
         pretrained, spec = load_model(resolve_model(config.model), config)
         answerer = QuestionAnswerer(pretrained, spec)
     digests = {"dataset": task.facts["digest"]}
-    # A model that was just fetched from the hub has a digest only now.
+    # If `load_model` has just downloaded the model, its digest can be computed only now.
     if digest_of_model is not None and (digest := digest_of_model.result() or model_digest(config.model)):
         digests["model"] = digest
     timer.end("model")

@@ -15,8 +15,7 @@ from elasticqa.training.claim import start_attempt
 from elasticqa.training.console import closing, opening
 from elasticqa.training.ingest import INGEST_TIMEOUT_S, STOPPED_INGEST_TIMEOUT_S, ingest
 from elasticqa.training.loading import load
-from elasticqa.training.restore import restore
-from elasticqa.training.setup_facts import setup_facts
+from elasticqa.training.restore import restore, setup_facts
 from elasticqa.training.step_metrics import memory_peaks
 from elasticqa.training.trainer import Trainer
 from elasticqa.training.worker import Worker, run_worker
@@ -31,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(worker: Worker) -> int:
     """Load, claim, build, restore, train, export, and record how it ended; every rank must call this.
 
-    Nothing is written before data and model are known to be good.
+    Nothing is written to the run directory before data and model are loaded.
     """
     config, topology, timer = worker.config, worker.topology, worker.timer
     loaded = load(config, topology, timer)
@@ -66,7 +65,6 @@ def train(worker: Worker) -> int:
 
 
 def _status(trainer: Trainer, attempt: Attempt) -> tuple[str, str]:
-    """Return how an attempt without an error ended, and why."""
     if trainer.stopped_by is None:
         return "finished", "trained to the last step"
     changes = membership_changes(attempt.directory, attempt.number, trainer.topology.num_nodes)

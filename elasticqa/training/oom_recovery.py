@@ -1,4 +1,4 @@
-"""Recovery from running out of memory: all ranks learn that a micro-batch does not fit, and none is left waiting."""
+"""Out-of-memory recovery: if a micro-batch does not fit on one rank, all ranks raise the same error."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,10 +14,9 @@ T = TypeVar("T")
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, is that memory ran out.
+    """Whether an error, or one in its chain of causes, is an out-of-memory error.
 
-    Unwinding a capture that ran out of memory may fail as well. The CUDA driver and Triton raise plain RuntimeErrors,
-    so for these only the message tells.
+    The chain matters because ending a CUDA graph capture that ran out of memory may raise another error.
     """
     while error is not None:
         if is_out_of_memory(error):
@@ -27,10 +26,11 @@ def lacks_memory(error: BaseException | None) -> bool:
 
 
 class MemoryGuard:
-    """Runs work that may not fit into memory, on all ranks alike.
+    """Runs work that may run out of memory, and makes all ranks agree on the result.
 
-    A rank that runs out of memory during a collective leaves the others waiting in it. So a micro-batch that is larger
-    than any before runs without collectives first; every rank knows which micro-batch that is.
+    A rank that runs out of memory during a collective leaves the others waiting in it. So the first micro-batch of a
+    new largest size runs without collectives. `StepBatch.largest` is equal on all ranks, so all do this in the same
+    step.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -44,23 +44,20 @@ class MemoryGuard:
     def run(self, work: Callable[[], T], shape: MicroBatchShape) -> T:
         """Return the result of work without collectives; every rank must call this.
 
-        Args:
-            work: to run.
-            shape: of its largest micro-batch on any rank.
+        ``shape`` is that of its largest micro-batch on any rank.
 
         Raises:
             MicroBatchTooLargeError: on every rank, when one runs out of memory.
         """
         results: list[T] = []
+        is_short = False
         try:
             results.append(work())
         except RuntimeError as error:
             if not lacks_memory(error):
                 raise
-            # Leave the block first: the error keeps the tensors of its frames alive.
+            # Raise only after the except block: the error keeps the tensors of its frames alive.
             is_short = True
-        else:
-            is_short = False
         if self._is_any(is_short):
             results.clear()
             if self._topology.device.type == "cuda":
@@ -70,11 +67,7 @@ class MemoryGuard:
         return results[0]
 
     def run_reducing(self, work: Callable[[], T], shape: MicroBatchShape) -> T:
-        """Return the result of work with collectives.
-
-        Args:
-            work: that has fitted before, or cannot run without collectives because weights are sharded.
-            shape: of its largest micro-batch on any rank.
+        """Return the result of work with collectives: the shape has fitted before, or weights are sharded.
 
         Raises:
             LocalOutOfMemoryError: on a rank that runs out of memory, and only there.
@@ -90,7 +83,7 @@ class MemoryGuard:
         return MicroBatchTooLargeError(shape.micro_batch_size, shape.num_tokens, self._topology.device)
 
     def _is_any(self, is_short: bool) -> bool:
-        """Whether it is true on any rank; a collective."""
+        """Return whether ``is_short`` is true on any rank; a collective."""
         if not self._topology.is_distributed:
             return is_short
         count = torch.full((), float(is_short), device=self._topology.device)

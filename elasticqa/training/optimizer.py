@@ -1,6 +1,6 @@
 """AdamW with decay groups, the learning rate as a function of the step, and the update that may be skipped."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from elasticqa.distributed.torch_internals import update_loss_scale_
 from elasticqa.models.kernels.adamw import AdamWKernel
 
 INITIAL_LOSS_SCALE = 2.0**14
-"""GradScaler starts at 2**16, whose first steps overflow with BERT's initial losses."""
+"""torch's GradScaler starts at 2**16, at which BERT's first steps overflow."""
 
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
@@ -53,7 +53,7 @@ class Updater:
         self._is_scaled = precision == "fp16"
         self.scale = torch.full((), INITIAL_LOSS_SCALE if self._is_scaled else 1.0, device=device)
         self.kernel: AdamWKernel | None = None
-        """Replaces the optimizer's own step inside a capture."""
+        """If set, `step` launches this kernel instead of the optimizer's step (in a CUDA graph capture)."""
         self._growth = torch.zeros((), dtype=torch.int32, device=device)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -73,20 +73,19 @@ class Updater:
 
     def make_state(self) -> None:
         """Create the state that AdamW creates in its first step, without an update; gradients must exist."""
-        gradients = [p.grad for p in self._parameters() if p.grad is not None]
         self._optimizer.grad_scale = None  # type: ignore[attr-defined]
-        self._optimizer.found_inf = _like(gradients, torch.ones_like(self.scale))  # type: ignore[attr-defined]
+        self._optimizer.found_inf = _like(self._gradients(), torch.ones_like(self.scale))  # type: ignore[attr-defined]
         self._optimizer.step()
 
     def step(self, learning_rate: float | Tensor, loss: Tensor) -> Tensor:
         """Apply the update and return the gradient norm before clipping, a scalar on the device.
 
-        Args:
-            learning_rate: of this step; a captured step reads it from a tensor on the device.
-            loss: of the global batch, unscaled; a value that is not finite skips the update.
+        The loss is that of the global batch, unscaled; a value that is not finite skips the update. A captured step
+        reads the learning rate from a tensor on the device.
         """
-        gradients = [p.grad for p in self._parameters() if p.grad is not None]
-        norm = _total(torch.nn.utils.get_total_norm(gradients)) / self.scale
+        gradients = self._gradients()
+        total = torch.nn.utils.get_total_norm(gradients)
+        norm = (total.full_tensor() if isinstance(total, DTensor) else total) / self.scale
         is_bad = ~(torch.isfinite(norm) & torch.isfinite(loss))
         divisor = torch.clamp((norm + 1e-6) / self._max_grad_norm, min=1.0) * self.scale
         found_inf = is_bad.float()
@@ -96,26 +95,20 @@ class Updater:
         else:
             if isinstance(learning_rate, Tensor):
                 learning_rate = _like(gradients, learning_rate)
-            self._step(learning_rate, _like(gradients, divisor), _like(gradients, found_inf))
+            for group in self._optimizer.param_groups:
+                group["lr"] = learning_rate
+            # Fused AdamW divides gradients by ``grad_scale`` and skips the update if ``found_inf`` is 1, without an
+            # extra pass.
+            self._optimizer.grad_scale = _like(gradients, divisor)  # type: ignore[attr-defined]
+            self._optimizer.found_inf = _like(gradients, found_inf)  # type: ignore[attr-defined]
+            self._optimizer.step()
         if self._is_scaled:
             update_loss_scale_(self.scale, self._growth, found_inf, 2.0, 0.5, 2000)
         return norm
 
-    def _step(self, learning_rate: float | Tensor, divisor: Tensor, found_inf: Tensor) -> None:
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate
-        # Fused AdamW divides gradients by the one and skips on the other as it reads them: no extra pass.
-        self._optimizer.grad_scale = divisor  # type: ignore[attr-defined]
-        self._optimizer.found_inf = found_inf  # type: ignore[attr-defined]
-        self._optimizer.step()
-
-    def _parameters(self) -> Iterable[nn.Parameter]:
-        for group in self._optimizer.param_groups:
-            yield from group["params"]
-
-
-def _total(norm: Tensor) -> Tensor:
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    def _gradients(self) -> list[Tensor]:
+        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
+        return [p.grad for p in parameters if p.grad is not None]
 
 
 def _like(gradients: list[Tensor], value: Tensor) -> Tensor:

@@ -35,12 +35,7 @@ class Predictor:
 
     @classmethod
     def load(cls, directory: Path, *, max_length: int | None = None, doc_stride: int | None = None) -> "Predictor":
-        """Load the model of a directory that ``save_pretrained`` wrote.
-
-        Args:
-            directory: of the model; in a run directory, lengths that are not given are those of the run.
-            max_length: tokens of a window.
-            doc_stride: tokens by which two windows overlap.
+        """Load the model of a directory that ``save_pretrained`` wrote; without given lengths, with those of its run.
 
         Raises:
             ConfigError: there is no model trained for question answering, or the lengths do not fit it.
@@ -83,10 +78,9 @@ def _config(directory: Path, max_length: int | None, doc_stride: int | None) -> 
             "max_length": min(TrainConfig.max_length, room),
             "doc_stride": min(TrainConfig.doc_stride, room // 3),
         }
-    asked = {
-        name: value for name, value in (("max_length", max_length), ("doc_stride", doc_stride)) if value is not None
-    }
-    return TrainConfig(model=str(directory), **{**lengths, **asked})
+    asked = {"max_length": max_length, "doc_stride": doc_stride}
+    lengths |= {name: value for name, value in asked.items() if value is not None}
+    return TrainConfig(model=str(directory), **lengths)
 
 
 def _model_config(directory: Path) -> PretrainedConfig:

@@ -1,4 +1,4 @@
-"""How far a run has come: what a checkpoint keeps in its manifest beside the tensors."""
+"""Progress of a run, which a checkpoint saves in its manifest."""
 
 import math
 import time
@@ -11,9 +11,9 @@ from elasticqa.config.batch_plan import BatchPlan
 
 @dataclass(kw_only=True)
 class Progress:
-    """Position and totals of a run; `Stateful`, and plain values only.
+    """Position and totals of a run: a `Stateful` of plain values.
 
-    Random numbers are not part of it: those of a step follow from (seed, step, rank), and so do its features.
+    No generator state is needed: dropout is seeded from (seed, step, rank), and features follow from (seed, step).
     """
 
     plan: BatchPlan
@@ -34,12 +34,11 @@ class Progress:
     _restored_wall_clock_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Keep as many losses as an epoch has steps."""
         self.last_losses = deque(maxlen=self.plan.steps_per_epoch)
 
     @property
     def is_at_end(self) -> bool:
-        """The last step is done."""
+        """Whether the last step is done."""
         return self.step >= self.plan.num_steps
 
     def state_dict(self) -> dict[str, Any]:

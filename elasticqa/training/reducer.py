@@ -1,4 +1,4 @@
-"""Reducer of a captured step: averages gradients over the ranks, in place, while the backward pass continues."""
+"""Average gradients over the ranks in a captured step, in place, while the backward pass continues."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,16 +15,11 @@ BUCKET_BYTES = 100 * 2**20
 class GradientReducer:
     """Averages the gradients of replicated parameters over the ranks, in buckets, as they become ready.
 
-    DDP launches a copy of each gradient into a bucket, and divides it; coalesced NCCL calls need neither.
+    Coalesced NCCL calls reduce gradients in place; DDP would copy each gradient into a bucket and divide it.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], bucket_bytes: int = BUCKET_BYTES) -> None:
-        """Assign the parameters to buckets in the order that a backward pass reaches them, the last first.
-
-        Args:
-            parameters: in the order of the model; every rank has the same.
-            bucket_bytes: size at which a bucket is complete.
-        """
+        """Assign the parameters to buckets in the order that a backward pass reaches them: the model's last first."""
         self._buckets: list[list[nn.Parameter]] = [[]]
         self._bucket_of: dict[nn.Parameter, int] = {}
         size = 0
@@ -52,7 +47,7 @@ class GradientReducer:
                 if missing:
                     self._send(number)
         finally:
-            # After an error too: a capture cannot end before NCCL's stream has joined its own.
+            # Wait even after an error: a capture cannot end before NCCL's stream has joined the capturing stream.
             for work in self._works:
                 work.wait()
             self._missing = []

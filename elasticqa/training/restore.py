@@ -1,7 +1,13 @@
-"""A new attempt continues from a checkpoint, and records what differs from the attempt before."""
+"""The start of an attempt: it continues from a checkpoint, and records its setup and what has changed."""
+
+import time
+from dataclasses import asdict
+from typing import Any
 
 from elasticqa.checkpoint.retention import SET_ASIDE
+from elasticqa.models.acceleration import choose_acceleration
 from elasticqa.run.attempt import Attempt
+from elasticqa.training.loading import Loaded
 from elasticqa.training.resume import changed_since
 from elasticqa.training.trainer import Trainer
 
@@ -41,3 +47,27 @@ def _record_changes(trainer: Trainer, attempt: Attempt) -> None:
         size = attempt.micro_batch_size
         message = f"{oom.what} in the attempt before; continuing with micro-batches of at most {size}"
         recorder.log_event("micro_batch_halved", message, step=None, micro_batch_size=size)
+
+
+def setup_facts(trainer: Trainer, loaded: Loaded, attempt: Attempt, resumed_from: str | None) -> dict[str, Any]:
+    """Return the fields of the `setup` line; the trainer must be restored."""
+    config, plan, precision = trainer.config, trainer.plan, trainer.train_step.precision
+    answerer = loaded.answerer
+    acceleration = choose_acceleration(config, trainer.topology, answerer, precision, plan.num_steps)
+    return {
+        "dataset": loaded.task.facts,
+        "model": {
+            "name": config.model,
+            "digest": loaded.digests.get("model"),
+            "model_type": answerer.spec.model_type,
+            "num_parameters": answerer.num_parameters,
+            "flops_per_token": answerer.flops_per_token,
+        },
+        "num_steps": plan.num_steps,
+        "steps_per_epoch": plan.steps_per_epoch,
+        "start_step": trainer.progress.step,
+        "resumed_from": resumed_from,
+        "precision": precision,
+        **asdict(acceleration),
+        "setup_time_s": time.time() - attempt.started_at,
+    }

@@ -16,10 +16,10 @@ SMALLEST_QUANTUM = 64
 
 
 def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> int:
-    """Return the multiple of tokens to which a rank's share is filled up, a power of two.
+    """Return the quantum, a power of two: a rank's tokens are padded to a multiple of it.
 
-    It is about half a standard deviation of the share's tokens, so that some sixteen sizes cover nearly all steps,
-    and filling up costs a percent or two. ``deviation`` is that of the features' lengths.
+    It is about half the standard deviation of a rank's tokens per step: some 16 sizes then cover nearly all steps, and
+    padding costs 1 to 2 percent. ``deviation`` is that of the features' lengths.
 
     >>> token_quantum(65.0, 24, 1), token_quantum(65.0, 96, 1), token_quantum(65.0, 48, 2)
     (128, 256, 64)
@@ -38,7 +38,7 @@ class StaticShape:
 
     @property
     def num_rows(self) -> int:
-        """Most features and placeholders."""
+        """Maximum number of features and placeholders."""
         return self.micro_batch_size + -(-self.num_tokens // self.max_length)
 
     @property
@@ -112,9 +112,8 @@ class StaticInputs:
         inputs, positions, types, cu_lengths, starts, ends, weights, ids, scalars = parts
         begins, lengths = cu_lengths[:-1, None], cu_lengths.diff()[:, None]
         places = torch.arange(self._size.max_length, device=self._buffer.device)
-        # An empty row keeps one token, so that its loss (weight 0) is finite.
-        mask = places < lengths.clamp(min=1)
-        pad_index = (begins + places) % self._size.num_tokens
+        tokens = torch.arange(self._size.num_tokens, dtype=torch.int32, device=self._buffer.device)
+        rows = torch.searchsorted(cu_lengths[1:].contiguous(), tokens, right=True)
         batch = MicroBatch(
             feature_ids=ids,
             input_ids=inputs,
@@ -124,14 +123,10 @@ class StaticInputs:
             start_positions=starts.long(),
             end_positions=ends.long(),
             weights=weights.float(),
-            pad_index=pad_index,
-            unpad_index=self._unpad_index(positions, cu_lengths),
-            mask=mask,
+            pad_index=(begins + places) % self._size.num_tokens,
+            unpad_index=rows * self._size.max_length + positions,
+            # An empty row keeps one token, so that its loss (weight 0) is finite.
+            mask=places < lengths.clamp(min=1),
         )
         num_features, stop_vote = scalars.float().unbind()
         return batch, num_features, stop_vote
-
-    def _unpad_index(self, positions: Tensor, cu_lengths: Tensor) -> Tensor:
-        tokens = torch.arange(self._size.num_tokens, dtype=torch.int32, device=self._buffer.device)
-        rows = torch.searchsorted(cu_lengths[1:].contiguous(), tokens, right=True)
-        return rows * self._size.max_length + positions

@@ -46,7 +46,7 @@ class StepOutput:
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:
-    """Seed dropout on every device as a function of the place: there is no generator state to save and restore."""
+    """Seed dropout from (seed, step, rank), so that checkpoints need no generator state."""
     state = np.random.SeedSequence([seed, step, rank]).generate_state(1, dtype=np.uint64)
     # torch.manual_seed takes a signed 64-bit integer.
     torch.manual_seed(int(state[0] >> np.uint64(1)))
@@ -76,7 +76,6 @@ class TrainStep:
     _prefetcher: Prefetcher[Inputs] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start with no shape known to fit, and nothing prefetched."""
         self.guard = MemoryGuard(self.topology)
         self._prefetcher = Prefetcher(self.inputs)
 
@@ -109,7 +108,7 @@ class TrainStep:
 
         Raises:
             MicroBatchTooLargeError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
-            LocalOutOfMemoryError: on that rank only, in the middle of a collective.
+            LocalOutOfMemoryError: on the rank that has no memory only, while the others wait in a collective.
         """
         began = time.perf_counter()
         inputs = self._prefetcher.take(step_batch)
@@ -137,7 +136,9 @@ class TrainStep:
             self.optimizer.zero_grad()
             raise
         if is_replicated:
-            self._reduce(step_batch)
+            # Reduce the gradients with a backward pass of weight 0, which adds nothing to them.
+            set_gradient_sync(self.model, is_synced=True)
+            self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), step_batch.num_features)
         return loss
 
     def _backward_all(self, step_batch: StepBatch, batches: list[MicroBatch], *, is_reduced: bool) -> Tensor:
@@ -147,17 +148,12 @@ class TrainStep:
             loss += self.backward(batch.to(self.topology.device), step_batch.num_features)
         return loss
 
-    def _reduce(self, step_batch: StepBatch) -> None:
-        """Reduce the accumulated gradients, with a pass that adds nothing to them."""
-        set_gradient_sync(self.model, is_synced=True)
-        self.backward(pack(self.features, NO_FEATURES).to(self.topology.device), step_batch.num_features)
-
     def backward(self, batch: MicroBatch, num_features: int | Tensor) -> Tensor:
         """Add a micro-batch's gradients and return its share of the loss of a step of ``num_features``."""
         with autocast(self.precision, self.topology.device):
             logits = self.model(batch)
         share = (self.losses(logits, batch) * batch.weights).sum() / num_features
-        # DDP and FSDP average over the ranks; the loss of a step is a sum over them.
+        # DDP and FSDP average gradients over the ranks, but a step's loss is a sum over them: multiply by their number.
         (share * self.topology.world_size * self.updater.scale).backward()
         return share.detach()
 

@@ -1,4 +1,4 @@
-"""The training loop: it receives its parts, and runs from the restored step to the last."""
+"""The training loop, from the restored step to the last one."""
 
 import time
 from collections.abc import Callable
@@ -45,7 +45,6 @@ class Trainer:
     metrics: MetricsQueue = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start with an empty queue of metrics."""
         self.metrics = MetricsQueue(
             config=self.config,
             topology=self.topology,
@@ -89,7 +88,9 @@ class Trainer:
         while not self.progress.is_at_end and not self.stop.is_agreed:
             self._step()
             if is_first:
-                self._prepare()
+                # Do this after the first step, which creates the optimizer's state.
+                self.checkpointer.prepare()
+                garbage_collection.settle()
                 is_first = False
             self._read_metrics(lag=0 if self.topology.device.type == "cpu" else 2)
             self._profile()
@@ -110,12 +111,12 @@ class Trainer:
         self.checkpointer.finish()
 
     def _is_due(self, every: int | None) -> bool:
-        """Whether work that is done every so many steps is due; never once the run is about to end."""
+        """Whether work that is done every ``every`` steps is due; False once training stops."""
         is_under_way = not self.progress.is_at_end and not self.stop.is_agreed
         return every is not None and self.progress.step % every == 0 and is_under_way
 
     def _is_evaluation_missing(self) -> bool:
-        """Whether the first step is still to be evaluated: an attempt may end between a save and its evaluation."""
+        """Whether the start step lacks its evaluation: the last attempt may have ended between save and evaluation."""
         if self.progress.step == 0:
             return self.config.eval_before
         return self._is_due(self.config.eval_every_steps) and self.progress.evaluated_step != self.progress.step
@@ -123,7 +124,7 @@ class Trainer:
     def _step(self) -> None:
         """Start one step; its results stay on the device until they are read."""
         if self.recorder.is_run_removed or self.checkpointer.has_failed:
-            # All ranks stop together; the save then raises the error.
+            # Vote to stop, so that all ranks stop after the same step; the save then raises the error on all ranks.
             self.stop.request()
         learning_rate = learning_rate_at(self.progress.step, self.plan.num_steps, self.config)
         step_batch, output = self._run(learning_rate)
@@ -132,7 +133,7 @@ class Trainer:
         self.metrics.push(step_batch, output, learning_rate, is_profiled=self.profiler.is_tracing)
 
     def _run(self, learning_rate: float) -> tuple[StepBatch, StepOutput]:
-        """Run a step, halving the micro-batches as often as one does not fit; the features stay the same."""
+        """Run a step; while a micro-batch does not fit into memory, halve the micro-batch size and try again."""
         while True:
             step_batch = self.sampler.step_batch(self.progress.step)
             try:
@@ -146,16 +147,11 @@ class Trainer:
                 message = f"step {number}: {error.what}; continuing with micro-batches of at most {size}"
                 self.recorder.log_event("micro_batch_halved", message, step=number, micro_batch_size=size)
 
-    def _prepare(self) -> None:
-        """Do what needs the optimizer's state, and would slow later steps."""
-        self.checkpointer.prepare()
-        garbage_collection.settle()
-
     def _read_metrics(self, lag: int) -> None:
         try:
             self.stop.count(self.metrics.read(lag))
         except NonFiniteLossError:
-            # The pending save holds finite values: keep it.
+            # Commit the pending save: its values are finite.
             self.checkpointer.close()
             raise
 
@@ -174,11 +170,10 @@ class Trainer:
             self.recorder.log_event("profile_lost", str(error))
             return
         if profile is not None:
-            # The metrics of the traced steps are read later, as on the ranks without a profiler: reading them here
-            # would show this rank the votes to stop before the others.
+            # Do not read metrics here: this rank would count votes to stop earlier than the ranks without a profiler.
             self.recorder.write("profile", profile)
             self.progress.is_profiled = True
-            # Free the profiler and its trace, which refer to themselves.
+            # Free the profiler and its trace, which are reference cycles.
             garbage_collection.unsettle()
             garbage_collection.settle()
             self.metrics.restart_clock()
@@ -187,7 +182,7 @@ class Trainer:
         if self.evaluate is None:
             return
         self._read_metrics(lag=0)
-        # A failing evaluation must not lose the steps before it.
+        # Commit the pending checkpoint first: if the evaluation fails, the steps before it are saved.
         self.checkpointer.finish()
         progress, model = self.progress, self.train_step.model
         evaluation = self.evaluate(model, progress.step)
@@ -203,7 +198,7 @@ class Trainer:
         self.metrics.restart_clock()
 
     def _save(self, reason: str) -> None:
-        """Start to save, once the metrics of all steps in the state have been read and found finite."""
+        """Start a save, after checking that the losses of all steps so far are finite."""
         self._read_metrics(lag=0)
         self.checkpointer.start(self.progress.step, reason)
         self.metrics.restart_clock()

@@ -1,4 +1,4 @@
-"""One rank's process around a run: signals, process group, health check, and how errors become exit codes."""
+"""The process of one rank: signals, process group, health check, and exit codes of errors."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -33,10 +33,10 @@ from elasticqa.training.startup_timer import StartupTimer
 from elasticqa.training.step_metrics import NonFiniteLossError
 
 PROCESS_GROUP_TIMEOUT = timedelta(minutes=5)
-"""For the slowest collective of a healthy rank; the health check notices lost ranks long before."""
+"""Longer than the slowest collective of healthy ranks takes; the health check detects lost ranks much earlier."""
 
 _AGREED = (ConfigError, DataError, MicroBatchTooLargeError, NonFiniteLossError, CheckpointError)
-"""Errors that every rank raises at the same place."""
+"""Errors that every rank raises at the same step."""
 _REFUSALS = (ConfigError, DataError, MicroBatchTooLargeError, RunRemovedError)
 _FAILURES = (NonFiniteLossError, CheckpointError, JournalError)
 _FATAL = (NonFiniteLossError, MicroBatchTooLargeError)
@@ -57,31 +57,29 @@ class Worker:
 
     @contextmanager
     def attempt(self, attempt: Attempt) -> Iterator[None]:
-        """Record how the block fails, if it does, and report it to the other ranks."""
+        """If the block fails, record the error in the run directory and report it to the other ranks."""
         stacks = StackDumpFile(attempt.directory, attempt.number, self.topology.rank)
         self.shutdown.attempt, self.shutdown.stacks = attempt, stacks
         try:
             yield
         except BaseException as error:
-            self._record_failure(attempt, stacks, error)
+            rank = self.health_check.name
+            if isinstance(error, LocalOutOfMemoryError):
+                record = OutOfMemoryRecord(attempt.number, self.topology.world_size, error.micro_batch_size, error.what)
+                write_oom_record(attempt.directory, self.topology.rank, record)
+            # Write the stacks before the report: if another rank's error is the cause, `report_error` ends this
+            # process.
+            stacks.add_error(f"{rank} failed", error)
+            is_agreed = isinstance(error, _AGREED)
+            self.health_check.report_error(error, is_agreed=is_agreed)
+            is_own = self.topology.world_size > 1 and not is_agreed
+            reason = f"{rank} failed: {one_line(error)}" if is_own else one_line(error)
+            # Ignore that the `end` line cannot be written (full disk): raise the original error.
+            with suppress(JournalError):
+                write_end(attempt, "failed", reason, is_fatal=isinstance(error, _FATAL))
             raise
         finally:
             stacks.close()
-
-    def _record_failure(self, attempt: Attempt, stacks: StackDumpFile, error: BaseException) -> None:
-        rank = self.health_check.name
-        if isinstance(error, LocalOutOfMemoryError):
-            record = OutOfMemoryRecord(attempt.number, self.topology.world_size, error.micro_batch_size, error.what)
-            write_oom_record(attempt.directory, self.topology.rank, record)
-        # Before the report: if this error only follows from another rank's, the report ends the process.
-        stacks.add_error(f"{rank} failed", error)
-        is_agreed = isinstance(error, _AGREED)
-        self.health_check.report_error(error, is_agreed=is_agreed)
-        is_own = self.topology.world_size > 1 and not is_agreed
-        reason = f"{rank} failed: {one_line(error)}" if is_own else one_line(error)
-        # On a full disk this fails as well: the error itself is the one to report.
-        with suppress(JournalError):
-            write_end(attempt, "failed", reason, is_fatal=isinstance(error, _FATAL))
 
 
 def run_worker(argv: Sequence[str], train: Callable[[Worker], int]) -> int:
@@ -109,7 +107,7 @@ def run_worker(argv: Sequence[str], train: Callable[[Worker], int]) -> int:
             HealthCheck(topology, timeout_s, shutdown.on_peer_loss) as health_check,
         ):
             shutdown.health_check = health_check
-            # Inside the process group: the agent ends the other ranks as soon as the first one exits.
+            # Report errors before the process group is destroyed: the agent kills the other ranks as soon as one exits.
             with health_check.reports_errors(_AGREED), _reported(topology):
                 timer.end("connect")
                 worker = Worker(

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from elasticqa.data.micro_batch import MicroBatch, pack
-from elasticqa.models.attention import PACKED, PACKED_SDPA, has_flash_attention, packed_attention
+from elasticqa.models.attention import PACKED, PACKED_SDPA, packed_attention
 from elasticqa.models.fused_layers import fuse_layers
+from elasticqa.models.kernels.attention import has_flash_attention
 from elasticqa.models.question_answering import PACKABLE, QuestionAnswerer, feature_losses
 from tests.support.models import random_features, tiny
 

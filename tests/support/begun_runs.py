@@ -25,8 +25,7 @@ def chosen(runs: Path, resume: str = "auto", run_id: str | None = None, **change
     """Return the directory's name and whether it is new."""
     config = TrainConfig(**{**CONFIG.to_dict(), "resume": resume, **changes})
     choice = choose_run(config, runs, {} if run_id is None else {RUN_ID_VARIABLE: run_id})
-    assert choice.run_id == choice.directory.name
-    return choice.run_id, choice.is_new
+    return choice.directory.name, choice.is_new
 
 
 SETUP = {

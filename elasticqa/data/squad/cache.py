@@ -79,15 +79,14 @@ def load_or_build(request: FeatureRequest, tokenizer: "PreTrainedTokenizerBase",
 
 def _key(request: FeatureRequest, digest: str, tokenizer: "PreTrainedTokenizerBase") -> str:
     backend = tokenizer.backend_tokenizer.to_str()
+    options = asdict(request)
+    del options["path"]
     parts = {
         "format_version": _FORMAT_VERSION,
         "file": digest,
         "tokenizer": hashlib.sha256(backend.encode()).hexdigest(),
         "model_input_names": tokenizer.model_input_names,
-        "windowing": asdict(request.windowing),
-        "for_training": request.for_training,
-        "max_examples": request.max_examples,
-        "strict": request.strict,
+        **options,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -13,12 +13,12 @@ from elasticqa.models.kernels import triton_kernels
 _KERNELS = triton_kernels("triton_adamw")
 
 _CHUNK, _WARPS = 512, 4
-"""Four weights per thread, read in one instruction; more halve the speed (benchmarks/README.md)."""
+"""Four weights per thread, loaded with one instruction; more halve the speed (benchmarks/README.md)."""
 _ALIGNMENT = 16
 
 
 class AdamWKernel:
-    """The update of one CUDA graph, which reads gradients at the addresses of its capture.
+    """The optimizer update of one CUDA graph; it reads gradients at the addresses that they have during the capture.
 
     Faster than torch's fused AdamW, which also writes scaled gradients back: a seventh of its memory traffic.
     """
@@ -36,15 +36,8 @@ class AdamWKernel:
         tensors = torch.repeat_interleave(torch.arange(len(sizes)), counts)
         firsts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
         offsets = (torch.arange(len(tensors)) - firsts) * _CHUNK
-        self._layout = [
-            each.to(device, dtype)
-            for each, dtype in (
-                (tensors, torch.int32),
-                (offsets, torch.int32),
-                (sizes, torch.int32),
-                (torch.tensor([group["weight_decay"] for group, _ in groups]), torch.float32),
-            )
-        ]
+        decays = torch.tensor([group["weight_decay"] for group, _ in groups], dtype=torch.float32, device=device)
+        self._layout = [*(each.to(device, torch.int32) for each in (tensors, offsets, sizes)), decays]
         self._logs = torch.tensor([math.log(beta) for beta in self._betas], device=device)
         self._addresses = torch.zeros((4, len(self._parameters)), dtype=torch.int64, device=device)
         self._captured = self._addresses.cpu()
@@ -60,10 +53,10 @@ class AdamWKernel:
 
         All are scalars on the device; ``divisor`` is that of the gradients.
         """
-        # A list, since the overload for a single tensor synchronizes with the device.
+        # Pass a list: the overload for a single tensor synchronizes with the device.
         foreach_add_(self._steps, 1)
         foreach_sub_(self._steps, [skip] * len(self._steps))
-        # 1 - beta**step, without the cancellation in fp32.
+        # 1 - beta**step; expm1 avoids cancellation in fp32.
         corrections = -torch.expm1(self._steps[0] * self._logs)
         rows = [
             self._parameters,

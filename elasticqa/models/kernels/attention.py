@@ -16,16 +16,19 @@ _WARPS = 4
 _STAGES, _BACKWARD_STAGES = 2, 1
 
 
-def has_triton_attention(device: torch.device, dtype: torch.dtype, head_size: int | None) -> bool:
-    """Whether the kernels support the device, dtype and head size."""
+def has_flash_attention(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch's flash attention supports the device and the dtype."""
     return (
-        _KERNELS is not None
-        and device.type == "cuda"
+        device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
-        and head_size in HEAD_SIZES
         # Unlike get_device_capability, torch.compile turns this call into a constant.
         and torch.cuda.get_device_properties(device).major >= 8
     )
+
+
+def has_triton_attention(device: torch.device, dtype: torch.dtype, head_size: int | None) -> bool:
+    """Whether the kernels support the device, dtype and head size."""
+    return _KERNELS is not None and head_size in HEAD_SIZES and has_flash_attention(device, dtype)
 
 
 def draw_seeds(count: int, device: torch.device) -> Tensor:

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,19 +50,8 @@ class CategoryTime:
     time_us: float
 
 
-Row = TypeVar("Row", OperatorTime, KernelTime)
-
-
-class Ranking(NamedTuple, Generic[Row]):
-    """The rows with the most time, all categories, and the number of names."""
-
-    rows: tuple[Row, ...]
-    categories: tuple[CategoryTime, ...]
-    num_names: int
-
-
-def operator_ranking(timeline: Timeline) -> Ranking[OperatorTime]:
-    """Return the host's operators by self time, largest first."""
+def operator_ranking(timeline: Timeline) -> tuple[tuple[OperatorTime, ...], tuple[CategoryTime, ...], int]:
+    """Return the host's operators with the most self time, largest first, all categories, and the number of names."""
     calls = _calls(timeline)
     rows, parts = [], []
     for number in _numbers(timeline, (Kind.OPERATOR,)):
@@ -74,7 +63,7 @@ def operator_ranking(timeline: Timeline) -> Ranking[OperatorTime]:
         parts.append(("optimizer", count_inside, self_us_inside))
     rows.sort(key=lambda row: (-row.self_us, row.name))
     shown = tuple(replace(row, name=_short(row.name)) for row in rows[:NUM_SHOWN])
-    return Ranking(shown, _categories(parts), len(rows))
+    return shown, _categories(parts), len(rows)
 
 
 class _Calls(NamedTuple):
@@ -142,8 +131,8 @@ def _parents(numbers: list[int], starts: list[int], ends: list[int]) -> list[int
     return parents
 
 
-def kernel_ranking(timeline: Timeline) -> Ranking[KernelTime]:
-    """Return all devices' kernels, copies and memsets by total time, largest first."""
+def kernel_ranking(timeline: Timeline) -> tuple[tuple[KernelTime, ...], tuple[CategoryTime, ...], int]:
+    """Return the same for all devices' kernels, copies and memsets, by total time."""
     size = len(timeline.names)
     total_ns, counts = np.zeros(size), np.zeros(size, dtype=np.int64)
     for device in timeline.devices.values():
@@ -160,7 +149,7 @@ def kernel_ranking(timeline: Timeline) -> Ranking[KernelTime]:
     ]
     rows.sort(key=lambda row: (-row.total_us, row.name))
     shown = tuple(replace(row, name=_short(row.name)) for row in rows[:NUM_SHOWN])
-    return Ranking(shown, _categories([(row.category, row.count, row.total_us) for row in rows]), len(rows))
+    return shown, _categories([(row.category, row.count, row.total_us) for row in rows]), len(rows)
 
 
 def _numbers(timeline: Timeline, kinds: tuple[Kind, ...]) -> list[int]:

@@ -14,10 +14,7 @@ MAX_VALUE_CHARS = 8 << 20
 class TraceError(ValueError):
     """A file that is not a readable trace.
 
-    Attributes:
-        file: the path.
-        position: in characters of the uncompressed text, from 0; None if the error concerns the whole file.
-        rule: the problem, on one line.
+    The position is in characters of the uncompressed text, from 0; None if the error concerns the whole file.
     """
 
     def __init__(self, file: str | os.PathLike[str], position: int | None, rule: str) -> None:

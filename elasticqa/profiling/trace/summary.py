@@ -72,8 +72,8 @@ def summarize(path: str | os.PathLike[str]) -> TraceSummary:
     columns = [*timeline.threads.values(), *timeline.devices.values()]
     start = min(int(column.starts.min()) for column in columns)
     end = max(int(column.ends.max()) for column in columns)
-    operators = operator_ranking(timeline)
-    kernels = kernel_ranking(timeline) if timeline.devices else None
+    operators, operator_categories, num_operator_names = operator_ranking(timeline)
+    kernels = kernel_ranking(timeline) if timeline.devices else (None, None, None)
     info = timeline.metadata.get("distributedInfo")
     facts = info if isinstance(info, dict) else {}
     backend = facts.get("backend")
@@ -87,12 +87,12 @@ def summarize(path: str | os.PathLike[str]) -> TraceSummary:
         steps=_step_times(timeline),
         host=host_activity(timeline),
         devices=device_activities(timeline, start, end) if timeline.devices else None,
-        operators=operators.rows,
-        operator_categories=operators.categories,
-        num_operator_names=operators.num_names,
-        kernels=None if kernels is None else kernels.rows,
-        kernel_categories=None if kernels is None else kernels.categories,
-        num_kernel_names=None if kernels is None else kernels.num_names,
+        operators=operators,
+        operator_categories=operator_categories,
+        num_operator_names=num_operator_names,
+        kernels=kernels[0],
+        kernel_categories=kernels[1],
+        num_kernel_names=kernels[2],
     )
 
 

@@ -24,7 +24,7 @@ from tests.support.begun_runs import CONFIG, SETUP, chosen, make_run
 def test_other_content_of_data_or_model_is_another_run(kind: str, message: str, tmp_path: Path) -> None:
     make_run(tmp_path, "A", SETUP)
     same, other = {"dataset": "aaaa", "model": "mmmm"}, {"dataset": "aaaa", "model": "mmmm", kind: "bbbb"}
-    assert choose_run(CONFIG, tmp_path, {}, same).run_id == "A"
+    assert choose_run(CONFIG, tmp_path, {}, same).directory.name == "A"
     assert choose_run(CONFIG, tmp_path, {}, other).is_new
     for asked, environ in ((replace(CONFIG, resume="A"), {}), (CONFIG, {RUN_ID_VARIABLE: "A"})):
         with pytest.raises(ConfigError, match=message):
@@ -33,7 +33,7 @@ def test_other_content_of_data_or_model_is_another_run(kind: str, message: str, 
 
 def test_unknown_content_is_not_compared(tmp_path: Path) -> None:
     make_run(tmp_path, "A", {**SETUP, "model": {"name": "/models/small"}})
-    assert choose_run(CONFIG, tmp_path, {}, {"dataset": "aaaa", "model": "bbbb"}).run_id == "A"
+    assert choose_run(CONFIG, tmp_path, {}, {"dataset": "aaaa", "model": "bbbb"}).directory.name == "A"
     make_run(tmp_path, "A", SETUP, attempt=2)
     assert choose_run(CONFIG, tmp_path, {}, {"dataset": "aaaa", "model": "bbbb"}).is_new
 
