@@ -9,7 +9,7 @@ Their arguments are for the launch only; options after ``--`` go to the trainer 
 import os
 import re
 import sys
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional
 
 from torchx import specs
 from torchx.specs.finder import ComponentValidationException
@@ -39,7 +39,8 @@ def baseline(
         memMB: memory to request, in MiB.
         env: environment variables for the process, NAME=VALUE,...
     """
-    return _app(name, ["--parallel", "none", *script_args], (1, 1), specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB), env)
+    resource = specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB)
+    return _app(name, "1", ["--parallel", "none", *script_args], resource, env)
 
 
 def ddp(
@@ -67,8 +68,8 @@ def ddp(
         env: environment variables for every process, NAME=VALUE,...
     """
     resource = specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB)
-    arguments = [*_processes(nnodes, nproc_per_node, max_restarts), "--parallel", "ddp", *script_args]
-    return _app(name, arguments, _nodes(nnodes), resource, env)
+    launch = _launch_arguments(nnodes, nproc_per_node, max_restarts)
+    return _app(name, nnodes, [*launch, "--parallel", "ddp", *script_args], resource, env)
 
 
 def fsdp(
@@ -96,32 +97,23 @@ def fsdp(
         env: environment variables for every process, NAME=VALUE,...
     """
     resource = specs.Resource(cpu=cpu, gpu=gpu, memMB=memMB)
-    arguments = [*_processes(nnodes, nproc_per_node, max_restarts), "--parallel", "fsdp", *script_args]
-    return _app(name, arguments, _nodes(nnodes), resource, env)
+    launch = _launch_arguments(nnodes, nproc_per_node, max_restarts)
+    return _app(name, nnodes, [*launch, "--parallel", "fsdp", *script_args], resource, env)
 
 
-def _processes(nnodes: str, nproc_per_node: int, max_restarts: int) -> List[str]:
+def _launch_arguments(nnodes: str, nproc_per_node: int, max_restarts: int) -> List[str]:
     return ["--nnodes", nnodes, "--nproc-per-node", str(nproc_per_node), "--max-restarts", str(max_restarts)]
 
 
-def _nodes(nnodes: str) -> Tuple[int, int]:
-    """Return MIN and MAX of N or MIN:MAX."""
+def _app(
+    name: str, nnodes: str, arguments: List[str], resource: specs.Resource, env: Optional[Dict[str, str]]
+) -> specs.AppDef:
     match = re.fullmatch(r"(?:([0-9]+):)?([0-9]+)", nnodes)
     if match is None or not 1 <= int(match[1] or match[2]) <= int(match[2]):
         # torchx prints any other exception as a traceback.
         raise ComponentValidationException(
             f"nnodes={nnodes!r} is not N or MIN:MAX with 1 <= MIN <= MAX: write --nnodes 2 or --nnodes 1:4"
         )
-    return int(match[1] or match[2]), int(match[2])
-
-
-def _app(
-    name: str,
-    arguments: List[str],
-    num_nodes: Tuple[int, int],
-    resource: specs.Resource,
-    env: Optional[Dict[str, str]],
-) -> specs.AppDef:
     forwarded = {key: os.environ[key] for key in _FORWARDED if key in os.environ}
     # Set at submission, so that a requeued job resumes the same run.
     forwarded["ELASTICQA_RUN_ID"] = os.environ.get("ELASTICQA_RUN_ID", str(ULID()))
@@ -136,8 +128,8 @@ def _app(
                 entrypoint=sys.executable,
                 args=["-m", "elasticqa.cli.launch", *gpus, *arguments],
                 env={**forwarded, "PYTHONUNBUFFERED": "1", **(env or {})},
-                min_replicas=num_nodes[0],
-                num_replicas=num_nodes[1],
+                min_replicas=int(match[1] or match[2]),
+                num_replicas=int(match[2]),
                 max_retries=_MAX_RETRIES,
                 resource=resource,
             )

@@ -3,10 +3,7 @@
 Slurm itself adds nodes to a running job only if the cluster is configured for it.
 """
 
-import shlex
-from collections.abc import Sequence
-
-_ASK = """\
+WATCH = """\
 # For each node that this job lacks, queue a job of one node that joins this one.
 joiners={name}-joins-$SLURM_JOB_ID
 joiner={joiner}
@@ -29,7 +26,29 @@ ask_for_nodes() {{
 # Cancel those that were left before a requeue.
 scancel --name="$joiners"
 ask_for_nodes $(({most} - SLURM_JOB_NUM_NODES))
+# Read srun's messages about lost nodes: queue joiners for them, or requeue the job if too few nodes are left.
+lost=0
+look_for_lost_nodes() {{
+    while IFS= read -r line; do
+        printf '%s\\n' "$line" >&2
+        if [[ $line == *"Node failure on "* ]]; then
+            hosts=$(scontrol show hostnames "${{line##* }}")
+            gone+=$'\\n'$hosts
+            num_lost=$(wc -l <<< "$hosts")
+            lost=$((lost + num_lost))
+            if ((SLURM_JOB_NUM_NODES - lost < {least})); then
+                scontrol requeue "$SLURM_JOB_ID"
+            else
+                # The ranks have noticed earlier that a peer is silent, and continue without it.
+                ask_for_nodes "$num_lost"
+            fi
+        fi
+    done
+}}
+exec 3> >(look_for_lost_nodes)
+reader=$!
 """
+"""Part of the batch script before the tasks; ``excluded`` is empty or a comma and nodes in Slurm's list format."""
 
 END = """\
 exec 3>&-
@@ -38,7 +57,7 @@ scancel --state=PENDING --name="$joiners"
 """
 """Last part of the batch script: wait for the reader, then cancel pending joiners; running ones end by themselves."""
 
-_JOINER = """\
+JOINER = """\
 #!/bin/bash
 # One more node for a running job, until that job ends or is requeued.
 is_over() {{
@@ -59,28 +78,4 @@ kill $!
 if [[ $status == {asked_to_stop} ]] && ! is_over; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$status"
 """
-
-
-def joiners_script(
-    *, name: str, excluded: str, command: Sequence[str], task: str, cpus: str, most: int, asked_to_stop: int
-) -> str:
-    """Return the part of a batch script that queues joiners for missing nodes, now and after each lost node.
-
-    Args:
-        name: name of the job.
-        excluded: nodes that must not be used, in Slurm's list format.
-        command: sbatch command without nodes, name and output.
-        task: shell script of each node.
-        cpus: CPU flag of srun, or an empty text.
-        most: maximum number of nodes of the job.
-        asked_to_stop: exit status of a task that must be requeued while the job runs.
-    """
-    joiner = _JOINER.format(task=shlex.quote(task), cpus=cpus, asked_to_stop=asked_to_stop)
-    asked = shlex.join([*command, "--nodes=1"])
-    return _ASK.format(
-        name=name,
-        joiner=shlex.quote(joiner),
-        command=asked,
-        most=most,
-        excluded=f",{shlex.quote(excluded)}" if excluded else "",
-    )
+"""Batch script of a joiner; a task that ends with ``asked_to_stop`` is requeued while the job runs."""

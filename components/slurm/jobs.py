@@ -6,11 +6,11 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from torchx.specs import AppState
-
-from components.slurm.errors import SlurmError
+from torchx.specs.finder import ComponentValidationException
 
 STATES = {
     "PENDING": AppState.PENDING,
@@ -49,6 +49,13 @@ _QUEUE = [
     "--states=all",
     "--Format=JobID:|,State:|,NumNodes:|,ReasonList:|,RestartCnt:|,Name:|",
 ]
+
+
+class SlurmError(ComponentValidationException):  # type: ignore[misc] # torchx has no types
+    """A job cannot be submitted or queried.
+
+    Derived from the exception that TorchX's command line prints as a message; it prints others as a traceback.
+    """
 
 
 @dataclass(frozen=True)
@@ -95,11 +102,8 @@ def find(job_id: str, logs: Path) -> Job | None:
     done = run([*_QUEUE, f"--jobs={job_id}"])
     if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
         raise SlurmError(f"job {job_id} cannot be queried: squeue says {done.stderr.strip()!r}")
-    for job in _from_squeue(done.stdout):
-        return job
-    for job in _from_accounting([f"--jobs={job_id}"]):
-        return job
-    return _from_files(logs / f"{job_id}.json")
+    known = chain(_from_squeue(done.stdout), _from_accounting([f"--jobs={job_id}"]))
+    return next(known, None) or _from_files(logs / f"{job_id}.json")
 
 
 def find_all(logs: Path) -> list[Job]:
@@ -157,8 +161,7 @@ def _from_files(path: Path) -> Job | None:
     try:
         status = path.with_suffix(".exit").read_text(encoding="utf-8").strip()
     except OSError:
-        return Job(
-            path.stem, "CANCELLED", num_nodes, name, "ended without an exit status, and Slurm no longer knows it"
-        )
-    state = "COMPLETED" if status == "0" else "FAILED"
-    return Job(path.stem, state, num_nodes, name, f"exit status {status}")
+        state, detail = "CANCELLED", "ended without an exit status, and Slurm no longer knows it"
+    else:
+        state, detail = "COMPLETED" if status == "0" else "FAILED", f"exit status {status}"
+    return Job(path.stem, state, num_nodes, name, detail)

@@ -14,9 +14,8 @@ from torchx.schedulers.api import DescribeAppResponse, ListAppResponse, Schedule
 from torchx.specs import AppDef, AppDryRunInfo, ReplicaStatus, Role, RoleStatus, is_terminal, runopts
 
 from components.slurm import jobs
-from components.slurm.errors import SlurmError
-from components.slurm.options import run_options
-from components.slurm.script import JobRequest, job_request
+from components.slurm.jobs import SlurmError
+from components.slurm.script import OPTIONS, JobRequest, job_request
 
 POLL_INTERVAL_S = 1.0
 
@@ -52,7 +51,10 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         self.logs = logs
 
     def _run_opts(self) -> runopts:
-        return run_options()
+        options = runopts()
+        for name, text in OPTIONS.items():
+            options.add(name, type_=str, default="USR1@120" if name == "signal" else None, help=text)
+        return options
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, object]) -> AppDryRunInfo[JobRequest]:
         return AppDryRunInfo(job_request(app, cfg, self.logs), str)

@@ -9,8 +9,23 @@ from pathlib import Path
 from torchx.specs import AppDef, Resource, Role, macros
 
 from components.slurm import growth
-from components.slurm.errors import SlurmError
-from components.slurm.options import sbatch_flags
+from components.slurm.jobs import SlurmError
+
+OPTIONS = {
+    "partition": "Partition to run in (default: the cluster's default).",
+    "time": "Time limit of the job between two requeues, in sbatch's format: 30, 4:00:00, 1-12:00:00.",
+    "account": "Account to charge.",
+    "qos": "Quality of service.",
+    "constraint": "Features that every node must have.",
+    "gres": "GPUs per node by type, such as gpu:a100:2, instead of the component's --gpu.",
+    "reservation": "Reservation to run in.",
+    "exclude": "Nodes that must not be used.",
+    "signal": "Signal, and seconds before the time limit, at which the run saves and is requeued.",
+    "comment": "Comment on the job.",
+    "mail-user": "Recipient of mails.",
+    "mail-type": "Events that cause a mail, such as END,FAIL.",
+}
+"""Options from `.torchxconfig` and `-cfg`, with their help; each is the sbatch flag of the same name."""
 
 EXIT_ASKED_TO_STOP = 143
 """128 + SIGTERM: the task was asked to stop, so the job is requeued. Any other exit status is final."""
@@ -58,30 +73,6 @@ if [[ $status == {asked_to_stop} ]]; then
     fi
 fi
 exit "$status"
-"""
-
-_WATCH = """\
-# Read srun's messages about lost nodes: queue joiners for them, or requeue the job if too few nodes are left.
-lost=0
-look_for_lost_nodes() {{
-    while IFS= read -r line; do
-        printf '%s\\n' "$line" >&2
-        if [[ $line == *"Node failure on "* ]]; then
-            hosts=$(scontrol show hostnames "${{line##* }}")
-            gone+=$'\\n'$hosts
-            num_lost=$(wc -l <<< "$hosts")
-            lost=$((lost + num_lost))
-            if ((SLURM_JOB_NUM_NODES - lost < {least})); then
-                scontrol requeue "$SLURM_JOB_ID"
-            else
-                # The ranks have noticed earlier that a peer is silent, and continue without it.
-                ask_for_nodes "$num_lost"
-            fi
-        fi
-    done
-}}
-exec 3> >(look_for_lost_nodes)
-reader=$!
 """
 
 _ELASTIC_TASK = """\
@@ -146,7 +137,7 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
     asked = [
         *("sbatch", "--parsable", "--requeue", "--open-mode=append"),
         *_resource_flags(role.resource, has_gres=bool(config.get("gres"))),
-        *sbatch_flags(config),
+        *(f"--{name}={config[name]}" for name in OPTIONS if config.get(name)),
     ]
     command = [
         *asked,
@@ -155,26 +146,28 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
         f"--nodes={least}-{most}",
     ]
     is_elastic = least < most
+    cpus = f"--cpus-per-task={role.resource.cpu}" if role.resource.cpu > 0 else ""
+    task, watch = _task(role), ""
     if is_elastic:
         # Otherwise Slurm ends the job with a lost node, though fewer nodes are enough. A job that needs all of its
         # nodes is requeued then.
         command.append("--no-kill")
-    cpus = f"--cpus-per-task={role.resource.cpu}" if role.resource.cpu > 0 else ""
-    task = _task(role)
-    joiners = growth.joiners_script(
-        name=role.name,
-        excluded=str(config.get("exclude") or ""),
-        command=asked,
-        task=task,
-        cpus=cpus,
-        most=most,
-        asked_to_stop=EXIT_ASKED_TO_STOP,
-    )
+        joiner = growth.JOINER.format(task=shlex.quote(task), cpus=cpus, asked_to_stop=EXIT_ASKED_TO_STOP)
+        excluded = str(config.get("exclude") or "")
+        watch = growth.WATCH.format(
+            name=role.name,
+            joiner=shlex.quote(joiner),
+            command=shlex.join([*asked, "--nodes=1"]),
+            least=least,
+            most=most,
+            excluded=f",{shlex.quote(excluded)}" if excluded else "",
+        )
+        task = _ELASTIC_TASK.format(task=task, asked_to_stop=EXIT_ASKED_TO_STOP)
     script = _SCRIPT.format(
         logs=shlex.quote(str(logs)),
-        task=shlex.quote(_ELASTIC_TASK.format(task=task, asked_to_stop=EXIT_ASKED_TO_STOP) if is_elastic else task),
+        task=shlex.quote(task),
         cpus=cpus,
-        watch=joiners + _WATCH.format(least=least) if is_elastic else "",
+        watch=watch,
         watched=" 2>&3" if is_elastic else "",
         joined=growth.END if is_elastic else "",
         asked_to_stop=EXIT_ASKED_TO_STOP,

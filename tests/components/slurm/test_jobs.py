@@ -6,7 +6,7 @@ import pytest
 from torchx.specs import AppState
 
 from components.slurm import jobs
-from components.slurm.errors import SlurmError
+from components.slurm.jobs import SlurmError
 from tests.support.slurm_commands import answer, install, submitted
 
 

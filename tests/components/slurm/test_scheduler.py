@@ -8,7 +8,7 @@ from torchx import specs
 from torchx.schedulers.api import Stream
 from torchx.specs import AppState
 
-from components.slurm.errors import SlurmError
+from components.slurm.jobs import SlurmError
 from components.slurm.scheduler import SlurmScheduler, create_scheduler, logs_dir, submission_environment
 from tests.support.slurm_commands import FORGOTTEN, answer, install, submitted
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torchx import specs
 
-from components.slurm.errors import SlurmError
+from components.slurm.jobs import SlurmError
 from components.slurm.script import JobRequest, job_request
 
 HOSTILE = 'it\'s a "test", $HOME `id` \\ ü\nsecond line; * %j'
