@@ -1,13 +1,13 @@
 """Reads the rows of a report from the database."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from sqlalchemy.orm import Session
 
 from db.queries import (
     Comparison,
-    LossPoint,
     RunOrder,
     RunRow,
     compare_all,
@@ -16,19 +16,11 @@ from db.queries import (
     loss_series,
     speedup_groups,
 )
+from db.reports.charts import Points
 
 MAX_RUNS = 200
 MAX_CURVES = 6
 _POINTS_OF_CURVE = 300
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Training loss of one run."""
-
-    run_id: str
-    name: str | None
-    points: tuple[LossPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -39,16 +31,14 @@ class Report:
     runs: tuple[RunRow, ...]
     num_matching: int
     comparisons: tuple[Comparison, ...]
-    curves: tuple[Curve, ...]
+    curves: tuple[tuple[str, Points], ...]
+    """Label, and loss by step, of some runs."""
 
 
 def gather(session: Session, now: float, run_ids: Sequence[str] = ()) -> Report:
     """Return the report of some runs, or of the newest 200.
 
-    Args:
-        session: on the record.
-        now: Unix time in seconds.
-        run_ids: runs of the report; it compares their groups, with all repeats, and the references of these groups.
+    A report of some runs compares their groups, with all repeats, and the references of these groups.
 
     Raises:
         RunNotFoundError: a run is not in the record.
@@ -62,7 +52,7 @@ def gather(session: Session, now: float, run_ids: Sequence[str] = ()) -> Report:
     comparisons = compare_all(speedup_groups(session))
     if run_ids:
         comparisons = _about(comparisons, {run.run_id for run in runs})
-    return Report(now, runs, num_matching, tuple(comparisons), tuple(_curves(session, runs)))
+    return Report(now, runs, num_matching, tuple(comparisons), tuple(islice(_curves(session, runs), MAX_CURVES)))
 
 
 def _about(comparisons: list[Comparison], run_ids: set[str]) -> list[Comparison]:
@@ -71,15 +61,10 @@ def _about(comparisons: list[Comparison], run_ids: set[str]) -> list[Comparison]
     return [item for item in comparisons if item.group.key in keys]
 
 
-def _curves(session: Session, runs: Sequence[RunRow]) -> list[Curve]:
-    curves: list[Curve] = []
+def _curves(session: Session, runs: Sequence[RunRow]) -> Iterator[tuple[str, Points]]:
     for run in runs:
-        if len(curves) == MAX_CURVES:
-            break
         if run.step:
-            points = tuple(
-                point for point in loss_series(session, run.run_id, _POINTS_OF_CURVE) if point.loss is not None
-            )
+            series = loss_series(session, run.run_id, _POINTS_OF_CURVE)
+            points = [(float(point.last_step), point.loss) for point in series if point.loss is not None]
             if len(points) > 1:
-                curves.append(Curve(run.run_id, run.name, points))
-    return curves
+                yield run.name or run.run_id, points

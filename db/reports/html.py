@@ -3,7 +3,7 @@
 from html import escape
 
 from db.reports.cells import moment, text
-from db.reports.charts import Line, Strip, line_chart, strip_chart
+from db.reports.charts import line_chart, strip_chart
 from db.reports.gather import Report
 from db.reports.tables import Table, devices, group_configurations, group_names, runs_table, speedup_table
 
@@ -34,7 +34,8 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def to_html(report: Report) -> str:
     """Return the page of a report."""
-    body = [_speedup(report), _losses(report), _table(runs_table(report.runs, report.num_matching))]
+    tables = [speedup_table(report.comparisons), runs_table(report.runs, report.num_matching)]
+    body = [_wall_clocks(report), _table(tables[0]), _losses(report), _table(tables[1])]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -44,24 +45,14 @@ def to_html(report: Report) -> str:
     )
 
 
-def _speedup(report: Report) -> str:
-    if not report.comparisons:
-        return ""
-    return f"{_wall_clocks(report)}{_table(speedup_table(report.comparisons))}"
-
-
 def _wall_clocks(report: Report) -> str:
     """Return one chart per recipe, because wall clocks of different work are not comparable."""
     names, configurations = group_names(report.comparisons), group_configurations(report.comparisons)
-    strips: dict[str | None, list[Strip]] = {}
+    strips: dict[str | None, list[tuple[str, list[float]]]] = {}
     for comparison in report.comparisons:
         group = comparison.group
-        setting = group.setting
-        where = devices(setting.world_size, setting.num_nodes, setting.device_name)
-        strip = Strip(
-            f"{names[group.key]} {configurations[group.key]}, {where}", tuple(group.values_of("wall_clock_s"))
-        )
-        strips.setdefault(setting.recipe, []).append(strip)
+        label = f"{names[group.key]} {configurations[group.key]}, {devices(group.setting)}"
+        strips.setdefault(group.setting.recipe, []).append((label, group.values_of("wall_clock_s")))
     return "".join(
         f"<h2>Wall clock of every run{'' if recipe is None else f', {escape(text(recipe))}'}</h2>\n"
         + strip_chart(rows, "Wall clock of every run by group, medians marked", "wall clock (s)")
@@ -73,11 +64,7 @@ def _wall_clocks(report: Report) -> str:
 def _losses(report: Report) -> str:
     if not report.curves:
         return ""
-    lines = [
-        Line(curve.name or curve.run_id, tuple((p.last_step, p.loss) for p in curve.points if p.loss is not None))
-        for curve in report.curves
-    ]
-    return f"<h2>Training loss</h2>\n{line_chart(lines, 'Training loss by step', ('step', 'loss'))}\n"
+    return f"<h2>Training loss</h2>\n{line_chart(report.curves, 'Training loss by step', ('step', 'loss'))}\n"
 
 
 def _table(table: Table) -> str:

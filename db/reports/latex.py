@@ -55,13 +55,7 @@ def to_latex(report: Report) -> str:
 
 
 def latex_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
-    """Return the source of a document of tables, without empty ones.
-
-    Args:
-        title: of the document.
-        made_at: Unix time in seconds.
-        tables: in their order.
-    """
+    """Return the source of a document of tables, without empty ones; ``made_at`` is a Unix time in seconds."""
     body = "\n".join(_table(table) for table in tables if table.rows)
     head = f"\\section*{{{escaped(title)}}}\nMade {moment(made_at)} UTC.\n\n"
     return f"{_PREAMBLE}{head}{body}\\end{{document}}\n"

@@ -18,13 +18,7 @@ def to_markdown(report: Report) -> str:
 
 
 def markdown_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
-    """Return the text of a document of tables, without empty ones.
-
-    Args:
-        title: of the document.
-        made_at: Unix time in seconds.
-        tables: in their order.
-    """
+    """Return the text of a document of tables, without empty ones; ``made_at`` is a Unix time in seconds."""
     parts = [f"# {escaped(title)}", f"Made {moment(made_at)} UTC."]
     parts += [_table(table) for table in tables if table.rows]
     return "\n\n".join(parts) + "\n"

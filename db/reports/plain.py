@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from db.reports.tables import Column, Table
+from db.reports.tables import Table
 
 MAX_CHARACTERS = 44
 """Limit of a cell; ids are shorter, names may be cut."""
@@ -10,11 +10,13 @@ MAX_CHARACTERS = 44
 
 def to_plain(table: Table) -> str:
     """Return a table as aligned columns with heads in capitals and notes below; long cells are cut."""
-    heads = [column.title.upper() for column in table.columns]
-    rows = [[_cut(cell) for cell in row] for row in table.rows]
-    widths = [max(len(cell) for cell in cells) for cells in zip(heads, *rows, strict=True)]
-    lines = [_line(cells, widths, table.columns) for cells in (heads, *rows)]
-    return "\n".join([*lines, *table.notes]) + "\n"
+    lines = [""] * (len(table.rows) + 1)
+    for index, column in enumerate(table.columns):
+        cells = [column.title.upper(), *(_cut(row[index]) for row in table.rows)]
+        width = max(map(len, cells))
+        aligned = [cell.rjust(width) if column.is_number else cell.ljust(width) for cell in cells]
+        lines = [f"{line}  {cell}" if index else cell for line, cell in zip(lines, aligned, strict=True)]
+    return "\n".join([*(line.rstrip() for line in lines), *table.notes]) + "\n"
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
@@ -26,14 +28,6 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
     """
     width = max((len(name) for name, _ in pairs), default=0)
     return "".join(f"  {name:<{width}}  {value}\n" for name, value in pairs)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
-    parts = [
-        cell.rjust(width) if column.is_number else cell.ljust(width)
-        for cell, width, column in zip(cells, widths, columns, strict=True)
-    ]
-    return "  ".join(parts).rstrip()
 
 
 def _cut(cell: str) -> str:

@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 
 from db.queries import Comparison, Group, compare, statistics
-from db.queries.statistics import LEAST_FOR_MEDIAN_INTERVAL
 from db.reports.cells import UNKNOWN, interval, number, significant, text
-from db.reports.tables import Column, Table, difference_notes, group_configurations, ratio_cells
+from db.reports.tables import (
+    RATIO_COLUMNS,
+    Column,
+    Table,
+    difference_notes,
+    few_runs_notes,
+    group_configurations,
+    median_of,
+    table_of,
+)
 
 
 def study_table(groups: Sequence[Group], notes: Sequence[str] = ()) -> Table:
@@ -19,23 +27,17 @@ def study_table(groups: Sequence[Group], notes: Sequence[str] = ()) -> Table:
     reference = next((group for group in ordered if _is_reference(group)), None)
     comparisons = [compare(group, reference) for group in ordered]
     configurations = group_configurations(comparisons)
-    unit = _unit(ordered)
-    columns = (
-        Column("Configuration"),
-        Column("Nodes x processes"),
-        Column("Runs (n)", is_number=True),
-        Column("Wall clock, median (s)", is_number=True),
-        Column("Ratio", is_number=True),
-        Column("95% interval"),
-        Column("Kind of ratio"),
-        Column("p", is_number=True),
-        Column("Efficiency", is_number=True),
-        Column(f"{unit} a run", is_number=True),
-    )
-    rows = tuple(_cells(comparison, configurations[comparison.group.key]) for comparison in comparisons)
     names = {group.key: f"{configurations[group.key]} at {_size(group)}" for group in ordered}
-    said = [*_remarks(ordered, reference, names), *difference_notes(comparisons, names), *notes]
-    return Table("Wall clock, speedup and cost", columns, rows, tuple(said))
+    columns: tuple[Column[Comparison], ...] = (
+        Column("Configuration", lambda item: configurations[item.group.key]),
+        Column("Nodes x processes", lambda item: _size(item.group)),
+        Column("Runs (n)", lambda item: str(len(item.group.repeats)), is_number=True),
+        Column("Wall clock, median (s)", lambda item: number(median_of(item, "wall_clock_s"), 1), is_number=True),
+        *RATIO_COLUMNS,
+        Column(f"{_unit(ordered)} a run", _cost, is_number=True),
+    )
+    said = [*_remarks(comparisons, reference, names), *difference_notes(comparisons, names), *notes]
+    return table_of("Wall clock, speedup and cost", columns, comparisons, said)
 
 
 def _place(group: Group) -> tuple[bool, str, int, int, int]:
@@ -62,21 +64,15 @@ def _size(group: Group) -> str:
     return f"{setting.num_nodes} x {significant(setting.world_size / setting.num_nodes)}"
 
 
-def _cells(comparison: Comparison, configuration: str) -> tuple[str, ...]:
-    group = comparison.group
-    wall_clock_s = statistics.median(group.values_of("wall_clock_s"))
-    world_size = group.setting.world_size
-    return (
-        configuration,
-        _size(group),
-        str(len(group.repeats)),
-        number(wall_clock_s, 1),
-        *ratio_cells(comparison),
-        UNKNOWN if world_size is None else significant(wall_clock_s * world_size / 3600, 3),
-    )
+def _cost(comparison: Comparison) -> str:
+    wall_clock_s, world_size = median_of(comparison, "wall_clock_s"), comparison.group.setting.world_size
+    if wall_clock_s is None or world_size is None:
+        return UNKNOWN
+    return significant(wall_clock_s * world_size / 3600, 3)
 
 
-def _remarks(groups: Sequence[Group], reference: Group | None, names: dict[str, str]) -> list[str]:
+def _remarks(comparisons: Sequence[Comparison], reference: Group | None, names: dict[str, str]) -> list[str]:
+    groups = [comparison.group for comparison in comparisons]
     remarks = ["No run of one process is finished yet, so there is no reference."]
     if reference is not None:
         walls = reference.values_of("wall_clock_s")
@@ -89,11 +85,7 @@ def _remarks(groups: Sequence[Group], reference: Group | None, names: dict[str, 
         ]
     devices = sorted({text(group.setting.device_name) for group in groups})
     remarks.append(f"Hardware: {'; '.join(devices)}.")
-    few = {len(group.repeats) for group in groups if len(group.repeats) < LEAST_FOR_MEDIAN_INTERVAL}
-    if few:
-        remarks.append(
-            f"With n < {LEAST_FOR_MEDIAN_INTERVAL} a distribution-free 95% interval of the median does not exist."
-        )
+    remarks += few_runs_notes(comparisons)
     remarks += [
         f"{text(names[group.key])}: {group.num_interrupted} of {len(group.repeats)} runs took several attempts; their "
         "wall clock includes the waits between them."

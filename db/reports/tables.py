@@ -1,18 +1,22 @@
 """Tables of a report as text, independent of the output format."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from db.queries import Comparison, Group, RunRow, distinguishing_settings, statistics
+from db.queries import Comparison, Group, RunRow, Setting, distinguishing_settings, statistics
 from db.queries.statistics import LEAST_FOR_MEDIAN_INTERVAL
 from db.reports.cells import UNKNOWN, interval, moment, number, significant, text
 
+ItemT = TypeVar("ItemT")
+
 
 @dataclass(frozen=True)
-class Column:
-    """A column and its head."""
+class Column(Generic[ItemT]):
+    """A column: its head, and its cell for the item of a row."""
 
     title: str
+    cell: Callable[[ItemT], str]
     is_number: bool = False
 
 
@@ -21,71 +25,106 @@ class Table:
     """A table; cells are one line of any characters, notes follow below."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[Column[Any], ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
 
-_RUN_COLUMNS = (
-    Column("Run"),
-    Column("Name"),
-    Column("Started (UTC)"),
-    Column("Status"),
-    Column("Provenance"),
-    Column("Recipe"),
-    Column("Strategy"),
-    Column("Devices"),
-    Column("Global batch", is_number=True),
-    Column("EM (%)", is_number=True),
-    Column("F1 (%)", is_number=True),
-    Column("Loss", is_number=True),
-    Column("Wall clock (s)", is_number=True),
-    Column("Features/s", is_number=True),
+def table_of(
+    title: str, columns: tuple[Column[ItemT], ...], items: Iterable[ItemT], notes: Iterable[str] = ()
+) -> Table:
+    """Return a table with one row per item."""
+    rows = tuple(tuple(column.cell(item) for column in columns) for item in items)
+    return Table(title, columns, rows, tuple(notes))
+
+
+def devices(item: RunRow | Setting) -> str:
+    """Return the number and name of devices.
+
+    >>> from types import SimpleNamespace
+    >>> devices(SimpleNamespace(world_size=4, num_nodes=2, device_name="NVIDIA A100"))
+    '4 x NVIDIA A100 on 2 nodes'
+    """
+    if item.world_size is None and item.device_name is None:
+        return UNKNOWN
+    count = "" if item.world_size is None else f"{item.world_size} x "
+    nodes = f" on {item.num_nodes} nodes" if item.num_nodes is not None and item.num_nodes > 1 else ""
+    return f"{count}{text(item.device_name or 'unknown device')}{nodes}"
+
+
+def _interval(value: statistics.Interval | None, digits: int = 2) -> str:
+    return interval(value.low, value.high, digits) if value else UNKNOWN
+
+
+def _kind_of_ratio(comparison: Comparison) -> str:
+    ratio, reference = comparison.ratio, comparison.reference
+    if ratio is not None:
+        kind = ratio.kind.replace("_", " ")
+        return kind if ratio.scaling is None else f"{kind}, {ratio.scaling} scaling"
+    if reference is not None and reference.key == comparison.group.key:
+        return "reference"
+    return f"none: {comparison.unequal_work}, not equal work" if comparison.unequal_work else UNKNOWN
+
+
+def _p_value(comparison: Comparison) -> str:
+    test = comparison.ratio.test if comparison.ratio else None
+    return significant(test.p_value if test else None, 2)
+
+
+_RUN_COLUMNS: tuple[Column[RunRow], ...] = (
+    Column("Run", lambda run: text(run.run_id)),
+    Column("Name", lambda run: text(run.name)),
+    Column("Started (UTC)", lambda run: moment(run.created_at)),
+    Column("Status", lambda run: text(run.status)),
+    Column("Provenance", lambda run: text(run.provenance)),
+    Column("Recipe", lambda run: text(run.recipe)),
+    Column("Strategy", lambda run: text(run.parallel)),
+    Column("Devices", devices),
+    Column("Global batch", lambda run: number(run.global_batch_size, 0), is_number=True),
+    Column("EM (%)", lambda run: number(run.em), is_number=True),
+    Column("F1 (%)", lambda run: number(run.f1), is_number=True),
+    Column("Loss", lambda run: number(run.final_loss, 4), is_number=True),
+    Column("Wall clock (s)", lambda run: number(run.wall_clock_s, 1), is_number=True),
+    Column("Features/s", lambda run: significant(run.samples_per_s), is_number=True),
 )
-_SPEEDUP_COLUMNS = (
-    Column("Group"),
-    Column("Configuration"),
-    Column("Devices"),
-    Column("Runs (n)", is_number=True),
-    Column("Wall clock, median (s)", is_number=True),
-    Column("Reference"),
-    Column("Ratio", is_number=True),
-    Column("95% interval"),
-    Column("Kind of ratio"),
-    Column("p", is_number=True),
-    Column("Efficiency", is_number=True),
-    Column("Quartiles (s)"),
-    Column("95% of the median (s)"),
-    Column("Features/s, median", is_number=True),
-    Column("Provenance"),
+RATIO_COLUMNS: tuple[Column[Comparison], ...] = (
+    Column("Ratio", lambda item: number(item.ratio.value if item.ratio else None), is_number=True),
+    Column("95% interval", lambda item: _interval(item.ratio.interval if item.ratio else None)),
+    Column("Kind of ratio", _kind_of_ratio),
+    Column("p", _p_value, is_number=True),
+    Column("Efficiency", lambda item: number(item.ratio.parallel_efficiency if item.ratio else None), is_number=True),
 )
 
 
 def runs_table(rows: Sequence[RunRow], num_matching: int) -> Table:
-    """Return one row per run.
-
-    Args:
-        rows: runs in the order of the table.
-        num_matching: number of all runs; `rows` are the first of them.
-    """
+    """Return one row per run; `rows` are the first of `num_matching` runs."""
     notes = [] if num_matching == len(rows) else [f"{len(rows):,} of {num_matching:,} runs."]
-    return Table("Runs", _RUN_COLUMNS, tuple(_run_cells(row) for row in rows), tuple(notes))
+    return table_of("Runs", _RUN_COLUMNS, rows, notes)
 
 
 def speedup_table(comparisons: Sequence[Comparison]) -> Table:
     """Return one row per group of repeats; references are named by the number of their row."""
     names, configurations = group_names(comparisons), group_configurations(comparisons)
-    rows = tuple(_group_cells(comparison, names, configurations) for comparison in comparisons)
+    columns: tuple[Column[Comparison], ...] = (
+        Column("Group", lambda item: names[item.group.key]),
+        Column("Configuration", lambda item: configurations[item.group.key] + _name_of_only_run(item.group)),
+        Column("Devices", lambda item: devices(item.group.setting)),
+        Column("Runs (n)", lambda item: item.group.as_reported or str(len(item.group.repeats)), is_number=True),
+        Column("Wall clock, median (s)", lambda item: number(median_of(item, "wall_clock_s"), 1), is_number=True),
+        Column("Reference", lambda item: names[item.reference.key] if item.reference else UNKNOWN),
+        *RATIO_COLUMNS,
+        Column("Quartiles (s)", lambda item: _quartiles(item.group)),
+        Column("95% of the median (s)", lambda item: _interval(_median_interval(item.group), 1)),
+        Column("Features/s, median", lambda item: significant(median_of(item, "samples_per_s")), is_number=True),
+        Column("Provenance", lambda item: text(item.group.setting.provenance)),
+    )
     notes = [
         "speedup: median wall clock of the reference over that of the group, at equal work; throughput ratio: "
         "features per second of the group over those of the reference, if the work is not equal or a wall clock "
         "is missing. Its 95% interval is a bootstrap interval; p is the two-sided Mann-Whitney test.",
     ]
-    if any(len(comparison.group.repeats) < LEAST_FOR_MEDIAN_INTERVAL for comparison in comparisons):
-        notes.append(
-            f"With n < {LEAST_FOR_MEDIAN_INTERVAL} a distribution-free 95% interval of the median does not exist."
-        )
-    return Table("Wall clock and speedup", _SPEEDUP_COLUMNS, rows, tuple(notes + difference_notes(comparisons, names)))
+    notes += few_runs_notes(comparisons) + difference_notes(comparisons, names)
+    return table_of("Wall clock and speedup", columns, comparisons, notes)
 
 
 def group_names(comparisons: Sequence[Comparison]) -> dict[str, str]:
@@ -118,73 +157,32 @@ def _configuration(group: Group) -> str:
     return ", ".join(text(word) for word in (*words, batch) if word) or UNKNOWN
 
 
-def devices(world_size: int | None, num_nodes: int | None, device_name: str | None) -> str:
-    """Return the number and name of devices.
-
-    >>> devices(4, 2, "NVIDIA A100"), devices(1, 1, None)
-    ('4 x NVIDIA A100 on 2 nodes', '1 x unknown device')
-    """
-    if world_size is None and device_name is None:
-        return UNKNOWN
-    count = "" if world_size is None else f"{world_size} x "
-    nodes = f" on {num_nodes} nodes" if num_nodes is not None and num_nodes > 1 else ""
-    return f"{count}{text(device_name or 'unknown device')}{nodes}"
+def median_of(comparison: Comparison, measure: str) -> float | None:
+    """Return the median of a field over the repeats of a group, or None if no repeat has it."""
+    values = comparison.group.values_of(measure)
+    return statistics.median(values) if values else None
 
 
-def _run_cells(row: RunRow) -> tuple[str, ...]:
-    return (
-        text(row.run_id),
-        text(row.name),
-        moment(row.created_at),
-        text(row.status),
-        text(row.provenance),
-        text(row.recipe),
-        text(row.parallel),
-        devices(row.world_size, row.num_nodes, row.device_name),
-        number(row.global_batch_size, 0),
-        number(row.em),
-        number(row.f1),
-        number(row.final_loss, 4),
-        number(row.wall_clock_s, 1),
-        significant(row.samples_per_s),
-    )
-
-
-def _group_cells(comparison: Comparison, names: dict[str, str], configurations: dict[str, str]) -> tuple[str, ...]:
-    group, reference = comparison.group, comparison.reference
-    setting, walls, rates = group.setting, group.values_of("wall_clock_s"), group.values_of("samples_per_s")
-    of_median = statistics.median_interval(walls) if walls else None
+def _name_of_only_run(group: Group) -> str:
     name = group.repeats[0].name if len(group.repeats) == 1 else None
-    return (
-        names[group.key],
-        configurations[group.key] + (f" ({text(name)})" if name else ""),
-        devices(setting.world_size, setting.num_nodes, setting.device_name),
-        group.as_reported or str(len(group.repeats)),
-        number(statistics.median(walls), 1) if walls else UNKNOWN,
-        UNKNOWN if reference is None else names[reference.key],
-        *ratio_cells(comparison),
-        interval(*statistics.quartiles(walls), 1) if len(walls) > 1 else UNKNOWN,
-        interval(of_median.low, of_median.high, 1) if of_median else UNKNOWN,
-        significant(statistics.median(rates)) if rates else UNKNOWN,
-        text(setting.provenance),
-    )
+    return f" ({text(name)})" if name else ""
 
 
-def ratio_cells(comparison: Comparison) -> tuple[str, str, str, str, str]:
-    """Return the cells of ratio, interval, kind of ratio, p and efficiency."""
-    ratio = comparison.ratio
-    if ratio is None:
-        is_reference = comparison.reference is not None and comparison.reference.key == comparison.group.key
-        why = comparison.unequal_work and f"none: {comparison.unequal_work}, not equal work"
-        return UNKNOWN, UNKNOWN, "reference" if is_reference else why or UNKNOWN, UNKNOWN, UNKNOWN
-    kind = ratio.kind.replace("_", " ")
-    return (
-        number(ratio.value),
-        interval(ratio.interval.low, ratio.interval.high) if ratio.interval else UNKNOWN,
-        kind if ratio.scaling is None else f"{kind}, {ratio.scaling} scaling",
-        significant(ratio.test.p_value, 2) if ratio.test else UNKNOWN,
-        number(ratio.parallel_efficiency),
-    )
+def _quartiles(group: Group) -> str:
+    walls = group.values_of("wall_clock_s")
+    return interval(*statistics.quartiles(walls), 1) if len(walls) > 1 else UNKNOWN
+
+
+def _median_interval(group: Group) -> statistics.Interval | None:
+    walls = group.values_of("wall_clock_s")
+    return statistics.median_interval(walls) if walls else None
+
+
+def few_runs_notes(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return a note if a group has too few runs for an interval of its median."""
+    if all(len(comparison.group.repeats) >= LEAST_FOR_MEDIAN_INTERVAL for comparison in comparisons):
+        return []
+    return [f"With n < {LEAST_FOR_MEDIAN_INTERVAL} a distribution-free 95% interval of the median does not exist."]
 
 
 def difference_notes(comparisons: Sequence[Comparison], names: dict[str, str]) -> list[str]:

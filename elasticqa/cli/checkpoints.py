@@ -9,22 +9,12 @@ from pathlib import Path
 from db.command_line import Parser
 from db.reports.cells import moment, number, text
 from db.reports.plain import to_plain
-from db.reports.tables import Column, Table
+from db.reports.tables import Column, Table, table_of
 from elasticqa.checkpoint.manifest import checkpoint_directories, has_all_bytes, read_manifest, step_of
 from elasticqa.checkpoint.retention import SET_ASIDE, noted_best
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import CheckpointError, ConfigError
 from elasticqa.run.home import find_run, runs_dir
-
-_COLUMNS = (
-    Column("step", is_number=True),
-    Column("state"),
-    Column("kept as"),
-    Column("reason"),
-    Column("saved (UTC)"),
-    Column("MiB", is_number=True),
-    Column("directory"),
-)
 
 
 @dataclass(frozen=True)
@@ -105,18 +95,21 @@ def _row(path: Path, *, verify: bool, is_newest: bool = False, is_best: bool = F
     )
 
 
+def _kept_as(row: Row) -> str:
+    return text(", ".join(name for name in ("newest", "best", "set_aside") if getattr(row, f"is_{name}")))
+
+
+_COLUMNS: tuple[Column[Row], ...] = (
+    Column("step", lambda row: str(row.step), is_number=True),
+    Column("state", lambda row: row.state),
+    Column("kept as", _kept_as),
+    Column("reason", lambda row: text(row.reason)),
+    Column("saved (UTC)", lambda row: moment(row.saved_at)),
+    Column("MiB", lambda row: number(None if row.bytes is None else row.bytes / 2**20, 1), is_number=True),
+)
+
+
 def _table(rows: Sequence[Row], directory: Path) -> Table:
-    cells = tuple(
-        (
-            str(row.step),
-            row.state,
-            text(", ".join(name for name in ("newest", "best", "set_aside") if getattr(row, f"is_{name}"))),
-            text(row.reason),
-            moment(row.saved_at),
-            number(None if row.bytes is None else row.bytes / 2**20, 1),
-            text(Path(row.directory).relative_to(directory)),
-        )
-        for row in rows
-    )
+    place = Column[Row]("directory", lambda row: text(Path(row.directory).relative_to(directory)))
     note = f"in {text(directory)}" if rows else "this run has no checkpoints"
-    return Table("Checkpoints", _COLUMNS, cells, (note,))
+    return table_of("Checkpoints", (*_COLUMNS, place), rows, [note])

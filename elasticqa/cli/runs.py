@@ -10,11 +10,11 @@ from typing import get_args
 
 from db.command_line import Parser
 from db.engine import DatabaseError
-from db.queries import RunFilters, RunOrder, RunPage, list_runs
+from db.queries import RunFilters, RunOrder, RunRow, list_runs
 from db.queries.runs import SortColumn
 from db.reports.cells import number, significant, text
 from db.reports.plain import to_plain
-from db.reports.tables import Column, Table
+from db.reports.tables import Column, table_of
 from elasticqa.cli.record import updated_session
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
@@ -22,19 +22,19 @@ from elasticqa.run.home import home
 
 MAX_LIMIT = 1_000_000
 _FILTERS = ("status", "provenance", "recipe", "model", "parallel", "device_name", "text")
-_COLUMNS = (
-    Column("run"),
-    Column("name"),
-    Column("status"),
-    Column("provenance"),
-    Column("recipe"),
-    Column("strategy"),
-    Column("world", is_number=True),
-    Column("em %", is_number=True),
-    Column("f1 %", is_number=True),
-    Column("loss", is_number=True),
-    Column("wall clock s", is_number=True),
-    Column("features/s", is_number=True),
+_COLUMNS: tuple[Column[RunRow], ...] = (
+    Column("run", lambda run: text(run.run_id)),
+    Column("name", lambda run: text(run.name)),
+    Column("status", lambda run: text(run.status)),
+    Column("provenance", lambda run: text(run.provenance)),
+    Column("recipe", lambda run: text(run.recipe)),
+    Column("strategy", lambda run: text(run.parallel)),
+    Column("world", lambda run: number(run.world_size, 0), is_number=True),
+    Column("em %", lambda run: number(run.em), is_number=True),
+    Column("f1 %", lambda run: number(run.f1), is_number=True),
+    Column("loss", lambda run: number(run.final_loss, 4), is_number=True),
+    Column("wall clock s", lambda run: number(run.wall_clock_s, 1), is_number=True),
+    Column("features/s", lambda run: significant(run.samples_per_s), is_number=True),
 )
 
 
@@ -53,7 +53,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     if options.json:
         sys.stdout.write(json.dumps([asdict(row) for row in page.rows], indent=2) + "\n")
     else:
-        sys.stdout.write(to_plain(_table(page)))
+        note = f"{len(page.rows):,} of {page.num_matching:,} runs"
+        sys.stdout.write(to_plain(table_of("Runs", _COLUMNS, page.rows, [note])))
     return 0
 
 
@@ -84,24 +85,3 @@ def _limit(value: str) -> int:
     if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= MAX_LIMIT:
         raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to {MAX_LIMIT:,}")
     return int(value)
-
-
-def _table(page: RunPage) -> Table:
-    rows = tuple(
-        (
-            text(row.run_id),
-            text(row.name),
-            text(row.status),
-            text(row.provenance),
-            text(row.recipe),
-            text(row.parallel),
-            number(row.world_size, 0),
-            number(row.em),
-            number(row.f1),
-            number(row.final_loss, 4),
-            number(row.wall_clock_s, 1),
-            significant(row.samples_per_s),
-        )
-        for row in page.rows
-    )
-    return Table("Runs", _COLUMNS, rows, (f"{len(rows):,} of {page.num_matching:,} runs",))

@@ -26,13 +26,32 @@ from db.queries import (
 )
 from db.reports.cells import UNKNOWN, moment, number, significant, text
 from db.reports.plain import facts, to_plain
-from db.reports.tables import Column, Table, devices
+from db.reports.tables import Column, devices, table_of
 from elasticqa.cli.record import updated_session
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import find_run, runs_dir
 
 _NUM_EVENTS = 10
+_ATTEMPT_COLUMNS: tuple[Column[AttemptRow], ...] = (
+    Column("attempt", lambda row: str(row.attempt), is_number=True),
+    Column("status", lambda row: text(row.status)),
+    Column("started (UTC)", lambda row: moment(row.started_at)),
+    Column("world", lambda row: number(row.world_size, 0), is_number=True),
+    Column("steps", lambda row: f"{number(row.start_step, 0)} to {number(row.end_step, 0)}"),
+    Column("wall clock s", lambda row: number(row.wall_clock_s, 1), is_number=True),
+    Column("features/s", lambda row: significant(row.samples_per_s), is_number=True),
+    Column("reason", lambda row: text(row.reason)),
+)
+_EVALUATION_COLUMNS: tuple[Column[EvaluationRow], ...] = (
+    Column("step", lambda row: number(row.step, 0), is_number=True),
+    Column("split", lambda row: text(row.split)),
+    Column("em %", lambda row: number(row.em), is_number=True),
+    Column("f1 %", lambda row: number(row.f1), is_number=True),
+    Column("loss", lambda row: number(row.loss, 4), is_number=True),
+    Column("questions", lambda row: number(row.num_examples, 0), is_number=True),
+    Column("time s", lambda row: number(row.eval_time_s, 1), is_number=True),
+)
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
@@ -78,11 +97,12 @@ def _text(session: Session, directory: Path) -> str:
         for event in events_of(session, run_id, _NUM_EVENTS)
     ]
     config = [(text(name), text(value)) for name, value in sorted(run.config.items()) if value is not None]
-    parts += _section("where the time went", facts(shares) if shares else "")
-    parts += _section("attempts", to_plain(_attempts_table(attempts)))
-    parts += _section("evaluations", to_plain(_evaluations_table(evaluations)) if evaluations else "")
-    parts += _section("newest events", facts(events) if events else "")
-    parts += _section("config", facts(config) if config else "")
+    parts += _section("where the time went", facts(shares))
+    parts += _section("attempts", to_plain(table_of("attempts", _ATTEMPT_COLUMNS, attempts)))
+    evaluations_table = to_plain(table_of("evaluations", _EVALUATION_COLUMNS, evaluations))
+    parts += _section("evaluations", evaluations_table if evaluations else "")
+    parts += _section("newest events", facts(events))
+    parts += _section("config", facts(config))
     return "".join(parts)
 
 
@@ -103,7 +123,7 @@ def _facts(run: RunDetail, directory: Path) -> list[tuple[str, str]]:
         ("data", text(run.dataset)),
         ("strategy", text(run.parallel)),
         ("precision", text(run.precision)),
-        ("devices", devices(run.world_size, run.num_nodes, run.device_name)),
+        ("devices", devices(run)),
         ("started (UTC)", moment(run.started_at)),
         ("steps", steps),
         ("EM (%)", number(run.em)),
@@ -117,48 +137,3 @@ def _facts(run: RunDetail, directory: Path) -> list[tuple[str, str]]:
         ("directory", str(directory) if directory.is_dir() else UNKNOWN),
     ]
     return [(name, value) for name, value in known if value != UNKNOWN]
-
-
-def _attempts_table(attempts: Sequence[AttemptRow]) -> Table:
-    columns = (
-        Column("attempt", is_number=True),
-        Column("status"),
-        Column("started (UTC)"),
-        Column("world", is_number=True),
-        Column("steps"),
-        Column("wall clock s", is_number=True),
-        Column("features/s", is_number=True),
-        Column("reason"),
-    )
-    rows = tuple(
-        (
-            str(row.attempt),
-            text(row.status),
-            moment(row.started_at),
-            number(row.world_size, 0),
-            f"{number(row.start_step, 0)} to {number(row.end_step, 0)}",
-            number(row.wall_clock_s, 1),
-            significant(row.samples_per_s),
-            text(row.reason),
-        )
-        for row in attempts
-    )
-    return Table("attempts", columns, rows)
-
-
-def _evaluations_table(evaluations: Sequence[EvaluationRow]) -> Table:
-    titles = ("step", "split", "em %", "f1 %", "loss", "questions", "time s")
-    columns = tuple(Column(title, is_number=title != "split") for title in titles)
-    rows = tuple(
-        (
-            number(row.step, 0),
-            text(row.split),
-            number(row.em),
-            number(row.f1),
-            number(row.loss, 4),
-            number(row.num_examples, 0),
-            number(row.eval_time_s, 1),
-        )
-        for row in evaluations
-    )
-    return Table("evaluations", columns, rows)

@@ -13,7 +13,7 @@ from db.queries.statistics import median
 from db.reports import latex_document, markdown_document, study_table
 from db.reports.cells import UNKNOWN, number, text
 from db.reports.plain import to_plain
-from db.reports.tables import Column, Table
+from db.reports.tables import Column, Table, table_of
 from elasticqa.scaling.matrix import Cell
 from elasticqa.scaling.study import FAILED, FINISHED, OPEN, Study, StudyRun, outcome_of
 
@@ -22,14 +22,6 @@ FORMATS: dict[str, Callable[[str, float, Sequence[Table]], str]] = {
     "latex": latex_document,
 }
 SUFFIXES = {"markdown": ".md", "latex": ".tex"}
-
-_COLUMNS = (
-    Column("cell"),
-    Column("finished", is_number=True),
-    Column("median s", is_number=True),
-    Column("in flight"),
-    Column("failed"),
-)
 
 
 @dataclass
@@ -74,35 +66,34 @@ class Progress:
 
     def table(self, study: Study) -> str:
         """Return the progress of each cell, and the reasons of failed runs."""
-        rows = tuple(self._row(study, cell) for cell in study.matrix.cells())
-        failed = tuple(f"{run.slot}: {text(run.reason)}" for run in study.runs_with(FAILED))
+
+        def repeats(cell: Cell, status: str) -> list[StudyRun]:
+            runs = [run for run in _runs_of(study, cell) if run.status == status]
+            return sorted(runs, key=lambda run: run.slot.repeat)
+
+        def in_flight(cell: Cell) -> list[str]:
+            return [f"{run.slot.repeat} {self.job_states.get(run.run_id, 'queued')}" for run in repeats(cell, OPEN)]
+
+        columns: tuple[Column[Cell], ...] = (
+            Column("cell", lambda cell: cell.name),
+            Column("finished", lambda cell: f"{len(repeats(cell, FINISHED))}/{study.matrix.repeats}", is_number=True),
+            Column("median s", lambda cell: self._median(repeats(cell, FINISHED)), is_number=True),
+            Column("in flight", lambda cell: ", ".join(in_flight(cell)) or UNKNOWN),
+            Column("failed", lambda cell: ", ".join(str(run.slot.repeat) for run in repeats(cell, FAILED)) or UNKNOWN),
+        )
+        failed = [f"{run.slot}: {text(run.reason)}" for run in study.runs_with(FAILED)]
         num_finished = len(study.runs_with(FINISHED))
         title = f"study {study.study_id}: {num_finished} of {len(study.slots())} runs finished\n"
-        return title + to_plain(Table("Study", _COLUMNS, rows, failed))
+        return title + to_plain(table_of("Study", columns, study.matrix.cells(), failed))
 
-    def _row(self, study: Study, cell: Cell) -> tuple[str, ...]:
-        runs = sorted(_runs_of(study, cell), key=lambda run: run.slot.repeat)
-        finished = [run for run in runs if run.status == FINISHED]
-        times = [wall for run in finished if (wall := outcome_of(self.runs_dir / run.run_id).wall_clock_s) is not None]
-        in_flight = [
-            f"{run.slot.repeat} {self.job_states.get(run.run_id, 'queued')}" for run in runs if run.status == OPEN
-        ]
-        failed = [str(run.slot.repeat) for run in runs if run.status == FAILED]
-        return (
-            cell.name,
-            f"{len(finished)}/{study.matrix.repeats}",
-            number(median(times), 1) if times else UNKNOWN,
-            ", ".join(in_flight) or UNKNOWN,
-            ", ".join(failed) or UNKNOWN,
-        )
+    def _median(self, runs: Sequence[StudyRun]) -> str:
+        outcomes = (outcome_of(self.runs_dir / run.run_id) for run in runs)
+        times = [outcome.wall_clock_s for outcome in outcomes if outcome.wall_clock_s is not None]
+        return number(median(times), 1) if times else UNKNOWN
 
 
 def results(session: Session, study: Study) -> Table:
     """Return the results table of a study, with a note for each cell that lacks finished runs."""
-    return study_table(speedup_groups(session, study=study.study_id), _notes(study))
-
-
-def _notes(study: Study) -> list[str]:
     repeats = study.matrix.repeats
     notes = []
     for cell in study.matrix.cells():
@@ -112,7 +103,7 @@ def _notes(study: Study) -> list[str]:
         if num_finished < repeats:
             why = f"; {len(failed)} failed, the last: {failed[-1].reason}" if failed else ""
             notes.append(f"{cell.name}: {num_finished} of {repeats} runs finished{why}.")
-    return notes
+    return study_table(speedup_groups(session, study=study.study_id), notes)
 
 
 def _runs_of(study: Study, cell: Cell) -> list[StudyRun]:

@@ -13,7 +13,7 @@ from db.ingest.update import ingest
 from db.queries import RunNotFoundError, get_run
 from db.reports import Report, gather, to_html, to_latex, to_markdown
 from db.reports.cells import UNKNOWN
-from db.reports.charts import Line, Strip, line_chart, strip_chart
+from db.reports.charts import line_chart, strip_chart
 from db.reports.tables import runs_table, speedup_table
 from tests.support.dashboard_data import ulid
 from tests.support.report_runs import NOW, write_home
@@ -182,11 +182,11 @@ def test_empty_report_works_in_every_format() -> None:
 @pytest.mark.parametrize(
     "chart",
     [
-        strip_chart([Strip("a<b", (1.0, 2.0, 3.0)), Strip("c", (0.0,))], "t & u", "s"),
-        strip_chart([Strip("zero", (0.0,))], "t", "s"),
-        line_chart([Line("a", ((1.0, 2.0), (2.0, 1.0))), Line("b", ((1.0, 0.0), (5.0, 0.5)))], "t", ("x", "y")),
-        line_chart([Line("flat", ((1.0, 0.0), (2.0, 0.0)))], "t", ("x", "y")),
-        line_chart([Line("below", ((1.0, -3.0), (2.0, 4e-9)))], "t", ("x", "y")),
+        strip_chart([("a<b", (1.0, 2.0, 3.0)), ("c", (0.0,))], "t & u", "s"),
+        strip_chart([("zero", (0.0,))], "t", "s"),
+        line_chart([("a", ((1.0, 2.0), (2.0, 1.0))), ("b", ((1.0, 0.0), (5.0, 0.5)))], "t", ("x", "y")),
+        line_chart([("flat", ((1.0, 0.0), (2.0, 0.0)))], "t", ("x", "y")),
+        line_chart([("below", ((1.0, -3.0), (2.0, 4e-9)))], "t", ("x", "y")),
     ],
 )
 def test_chart_is_well_formed_and_inside_its_box(chart: str) -> None:
@@ -203,7 +203,7 @@ def test_chart_is_well_formed_and_inside_its_box(chart: str) -> None:
 
 
 def test_median_is_marked_at_its_value() -> None:
-    root = ET.fromstring(strip_chart([Strip("a", (1.0, 2.0, 4.0))], "t", "s"))
+    root = ET.fromstring(strip_chart([("a", (1.0, 2.0, 4.0))], "t", "s"))
     dots = [float(element.attrib["cx"]) for element in root.iter("circle")]
     (median,) = [element.attrib["d"] for element in root.iter("path") if element.get("class") == "median"]
     assert float(median[1:].split()[0]) == dots[1]
