@@ -1,4 +1,4 @@
-"""All ranks write one checkpoint together, each in a thread, while their main threads continue to train."""
+"""Write a checkpoint in background threads: each rank writes its share while its main thread trains."""
 
 import shutil
 import time
@@ -23,7 +23,7 @@ from elasticqa.errors import CheckpointError, JournalError, RunRemovedError, one
 
 
 class Record(Protocol):
-    """The record of a rank, as far as saves use it."""
+    """The part of a rank's `Recorder` that saves use."""
 
     def flush(self) -> None:
         """Return once everything recorded so far is on the disk."""
@@ -62,7 +62,7 @@ class AsyncWriter:
 
     directory: Path
     topology: Topology
-    """With a process group of its own."""
+    """Has its own process group for the writer threads."""
     keep: int
     """Number of newest checkpoints to keep, beside the best."""
     record: Record | None
@@ -70,7 +70,7 @@ class AsyncWriter:
     def write(self, save: PendingSave, state: dict[str, Any]) -> CheckpointError | None:
         """Write and commit a checkpoint, or return on every rank why it failed; every rank must call this.
 
-        The record of the saved steps is made durable before the commit: a resumed run does not write it again.
+        Journals and feature logs are flushed to disk before the commit: a resumed run does not write these lines again.
         """
         final = self.directory / directory_name(save.manifest.step)
         temporary = self.directory / f".{final.name}{PARTIAL}"
@@ -100,12 +100,12 @@ class AsyncWriter:
         )
 
     def flush(self) -> None:
-        """Make this rank's record durable."""
+        """Write this rank's journal and feature log to disk."""
         if self.record is not None:
             self.record.flush()
 
     def _together(self, work: Callable[[], None]) -> str | None:
-        """Do one part of a save, and return on every rank the error of the lowest rank that failed, if any."""
+        """Run one part of a save on every rank; return on every rank the error of the lowest that failed, or None."""
         problem = None
         try:
             work()
@@ -116,7 +116,8 @@ class AsyncWriter:
         return self.topology.first_value(problem)
 
     def _write_share(self, state: dict[str, Any], path: Path) -> None:
-        # The copies are in host memory already; a writer that copies ahead would create CUDA streams.
+        # Turn off the writer's copies to the host, which would create CUDA streams: the state is in host memory
+        # already.
         writer = _Writer(path, per_thread_copy_ahead=0)
         is_alone = not self.topology.is_distributed
         state_dict_saver.save(state, storage_writer=writer, process_group=self.topology.group, no_dist=is_alone)
@@ -131,7 +132,7 @@ class AsyncWriter:
 def _make_empty(path: Path) -> None:
     if path.exists():
         shutil.rmtree(path)
-    # Not with all its parents: a deleted run must not reappear in part.
+    # Create one parent only: if the run directory was deleted, it must not reappear.
     path.parent.mkdir(exist_ok=True)
     path.mkdir()
 
@@ -142,9 +143,9 @@ def _commit(temporary: Path, final: Path, manifest: Manifest) -> None:
 
 
 class _Writer(FileSystemWriter):
-    """Raises the operating system's error: on a full disk, torch's archive writer reports an unexpected position.
+    """Raises the OSError behind torch's error: on a full disk, torch's zip writer reports an unexpected position.
 
-    The cause of an error does not reach the other ranks, so it is unwrapped here.
+    DCP sends the error, but not its cause, to the other ranks, so unwrap it here.
     """
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:

@@ -34,9 +34,9 @@ from elasticqa.errors import CheckpointError, JournalError
 logger = logging.getLogger(__name__)
 
 PROGRESS = "progress"
-"""The part of an app_state that the manifest keeps: plain values, readable without loading tensors."""
+"""Name of the part of an app_state that goes into the manifest: plain values, readable without loading tensors."""
 _WRITE_TIMEOUT = timedelta(hours=1)
-"""For the slowest rank to write its share; the health check notices lost ranks long before."""
+"""Longer than the slowest rank writes its share; the health check detects lost ranks much earlier."""
 
 
 class Checkpointer:
@@ -54,8 +54,8 @@ class Checkpointer:
     ) -> None:
         """Open the checkpoints of a run; every rank must call this.
 
-        `PROGRESS` of the app_state and the config go into the manifest. The record is flushed before a commit, in a
-        thread: a resumed run does not repeat its lines. Rank 0's gets a line for each checkpoint that is whole.
+        `PROGRESS` of the app_state and the config go into the manifest. ``record`` is flushed to disk before each
+        commit, since a resumed run does not write its lines again; rank 0's gets a `checkpoint` line after each commit.
         """
         self._directory = directory
         self._topology = topology
@@ -63,17 +63,20 @@ class Checkpointer:
         self._app_state = {name: part for name, part in app_state.items() if name != PROGRESS}
         self._config = dict(config or {})
         self._staging = Staging(topology.device)
-        # Ranks agree in their threads while their main threads exchange gradients: that takes a group of its own.
+        # The writer threads need their own process group: the main threads use theirs at the same time.
         self._writer = AsyncWriter(directory, topology.with_own_group(_WRITE_TIMEOUT), keep, record)
         self._executor = ThreadPoolExecutor(1, "checkpoint")
         self._pending: PendingSave | None = None
         self.skipped: list[str] = []
         """Warnings of ``newest_whole`` about damaged checkpoints, on rank 0."""
-        # torch would warn that a single process saves as a single process.
+        # Silence a warning of DCP, which saves in a single process as intended.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
     def prepare(self) -> None:
-        """Allocate host memory and look up names, once the optimizer has its state: the first save is then as fast."""
+        """Allocate host memory and look up names now, so that the first save is as fast as later ones.
+
+        Call it when the optimizer has its state.
+        """
         self.finish()
         self._staging.copy(self._state())
 
@@ -119,7 +122,7 @@ class Checkpointer:
         self._executor.shutdown()
 
     def keep_best(self, step: int, f1: float) -> bool:
-        """Keep a committed checkpoint until another has a higher F1 (percent); acts and returns True on rank 0 only."""
+        """Keep a committed checkpoint until another has a higher F1 (percent); other ranks than 0 return False."""
         return self._topology.is_main and note_best(self._directory, step, f1)
 
     def amend(self, step: int, progress: Mapping[str, Any]) -> None:
@@ -162,7 +165,7 @@ class Checkpointer:
         return path, self._topology.on_main(lambda: read_manifest(path, verify=False))
 
     def set_newer_aside(self, step: int) -> list[str]:
-        """Move checkpoints of later steps out of the way and return their names; every rank must call this."""
+        """Move checkpoints of later steps to ``set-aside/`` and return their names; every rank must call this."""
         return self._topology.broadcast(set_aside(self._directory, step) if self._topology.is_main else [])
 
     def restore(self, path: Path, manifest: Manifest) -> None:

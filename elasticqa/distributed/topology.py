@@ -28,12 +28,12 @@ _FACTS = {
 """Variable of torchrun -> its smallest value, which is that of a single process."""
 
 _MINIMA = {MIN_NODES_VARIABLE: "GROUP_WORLD_SIZE", NPROC_PER_NODE_VARIABLE: "LOCAL_WORLD_SIZE"}
-"""Variable of the launcher -> the fact that must be at least as large."""
+"""Variable of the launcher -> torchrun's variable, which must be at least as large."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The place of this process among all ranks, and its device."""
+    """Rank, world size, device and process group of this process."""
 
     rank: int
     local_rank: int
@@ -46,9 +46,9 @@ class Topology:
     is_distributed: bool
     """Started by torchrun: a process group exists, even for a world size of 1."""
     main_address: str = "localhost"
-    """Of the node of rank 0."""
+    """Address of rank 0's node."""
     group: dist.ProcessGroup | None = None
-    """Of the collectives below; None for the default group."""
+    """Process group of the methods below; None for the default group."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Topology":
@@ -59,7 +59,7 @@ class Topology:
                 smaller than the launch asked for.
         """
         is_distributed = "RANK" in environ and "MASTER_ADDR" in environ
-        # Schedulers set some of these variables for single processes too.
+        # Read these variables only under torchrun: schedulers set some of them for single processes too.
         facts = {name: _count(environ, name, least) if is_distributed else least for name, least in _FACTS.items()}
         for variable, name in _MINIMA.items():
             least = _count(environ, variable, 1)

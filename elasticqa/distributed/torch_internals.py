@@ -61,8 +61,8 @@ def compile_without_ddp_splits() -> None:
 
 def set_compile_caches(cache: Path) -> None:
     """Keep compiled code in ``cache``, where the next start finds it, unless the environment names another place."""
-    # torch writes its own default, which may not outlast a job, into the environment when parts of it are imported.
-    # Imported here: it takes a second, which only a run that compiles needs.
+    # Importing parts of torch sets the variable to torch's default, a temporary directory; replace that value.
+    # Import it here: the import takes a second, and only runs that compile need it.
     default = importlib.import_module("torch._inductor.runtime.cache_dir_utils").default_cache_dir()
     if os.environ.get(_TORCH_CACHE_VARIABLE) == os.fspath(Path(default).absolute()):
         del os.environ[_TORCH_CACHE_VARIABLE]
@@ -86,8 +86,8 @@ def all_reduce_mean(tensors: Sequence[Tensor]) -> dist.Work:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the memory of a device ran out.
 
-    torch has a type for its own allocator only. The CUDA driver (while a graph is made), Triton and NCCL raise other
-    types, of which nothing but the message names the cause.
+    torch.OutOfMemoryError covers only torch's allocator. The CUDA driver (during a graph capture), Triton and NCCL
+    raise other types with "out of memory" in the message.
     """
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 
@@ -111,7 +111,7 @@ class TorchAgent(LocalElasticAgent):
         return {local: handler.proc.poll() for local, handler in context.subprocess_handlers.items()}
 
     def call_before_closing(self, action: Callable[[], None]) -> None:
-        """Call ``action`` once, when torch is about to stop the workers: it does so in the poll that finds one dead."""
+        """Call ``action`` once, just before torch stops the workers, which it does as soon as it finds one dead."""
         context = self._pcontext
         assert context is not None
         close = context.close
@@ -144,4 +144,4 @@ class TorchAgent(LocalElasticAgent):
         try:
             handler._op_executor.run(_RendezvousExitOp(), time.monotonic() + timeout_s)
         except RendezvousError:
-            return  # the store is lost, and with it the other nodes
+            return  # the store is lost, so no other node waits

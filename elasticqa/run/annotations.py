@@ -27,7 +27,7 @@ def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
         number = before.count(b"\n")
         text = ""
         if before and not before.endswith(b"\n"):
-            # A crash left an incomplete line: end it, or it would absorb the next one.
+            # End an incomplete line that a crash left; otherwise the next line would be appended to it.
             text, number = "\n", number + 1
         for line in lines:
             number += 1

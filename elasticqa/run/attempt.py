@@ -13,10 +13,10 @@ from elasticqa.run.oom_records import OutOfMemoryRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """An attempt as one rank sees it; ``journal`` is None except on the rank of each node that writes."""
+    """An attempt on one rank; only one rank per node has a ``journal``, on the others it is None."""
 
     config: TrainConfig
-    """Of the run: its global batch is that of the first attempt."""
+    """Config of the run, with the global batch size of its first attempt."""
     plan: BatchPlan
     directory: Path
     number: int
@@ -27,7 +27,7 @@ class Attempt:
     checkpoint: Path | None = None
     """The checkpoint to resume from; None for the newest whole one."""
     earlier_oom: OutOfMemoryRecord | None = None
-    """The smallest micro-batch that an earlier attempt had no memory for."""
+    """The smallest micro-batch for which an earlier attempt had no memory."""
 
     @property
     def run_id(self) -> str:
@@ -36,7 +36,7 @@ class Attempt:
 
     @property
     def micro_batch_size(self) -> int:
-        """Most features per rank and forward pass: as asked for, or fewer if those did not fit."""
+        """Maximum features per rank and forward pass; fewer than configured if an earlier attempt lacked memory."""
         size = self.config.micro_batch_size
         return size if self.earlier_oom is None else min(size, max(1, self.earlier_oom.next_micro_batch_size))
 

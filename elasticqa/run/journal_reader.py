@@ -7,9 +7,9 @@ from typing import Any
 from db.storage.run_files import main_journals
 
 MAX_LINE_BYTES = 1 << 18
-"""An `attempt` line with its command, and an `end` line, are some thousands."""
+"""Limit of a line; `attempt` lines (with the command) and `end` lines have some thousand bytes."""
 _MAX_SETUP_BYTES = 1 << 20
-"""The `setup` line lies within so many bytes from the beginning of a journal."""
+"""Maximum offset of the `setup` line in a journal."""
 
 
 def json_object(raw: bytes) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from db.storage.durable import fsync_path
 from elasticqa.errors import JournalError
 
-# Lines are on disk after at most this time plus one fsync; a second is promised.
+# Lines are on disk after this time plus one fsync; the documented limit is one second.
 WRITE_INTERVAL_S = 0.5
 
 
@@ -20,7 +20,7 @@ class LineWriter:
     """A new file of JSON lines and the thread that appends to it.
 
     When the disk is full, lines stay queued, and every later batch tries again. A failed fsync, or a line that is not
-    JSON, is an error for good: its data is lost.
+    JSON, is a permanent error: its data is lost.
     """
 
     def __init__(self, path: Path, *, is_numbered: bool) -> None:
@@ -60,7 +60,7 @@ class LineWriter:
         """
         if self._closing:
             raise JournalError(f"{self.path} is closed: write before close()")
-        # The thread is not woken: appending to a deque takes microseconds.
+        # Do not wake the thread: this call must take only the microseconds of an append.
         self._queue.append(line)
 
     def flush(self, timeout_s: float = 60.0) -> None:
@@ -103,7 +103,7 @@ class LineWriter:
         while True:
             self._wake.wait(WRITE_INTERVAL_S)
             self._wake.clear()
-            # Read before draining, so that the last round writes all lines queued before close().
+            # Read the flag before draining, so that the last round writes all lines queued before close().
             is_last = self._closing
             self._drain()
             if is_last:

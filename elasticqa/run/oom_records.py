@@ -1,4 +1,4 @@
-"""Records of micro-batches that ran out of memory, which the next attempt of the run reads.
+"""Records of micro-batches that did not fit into memory, which the next attempt of the run reads.
 
 If a rank runs out of memory while weights are gathered, the other ranks wait for it and the attempt cannot continue.
 The next attempt uses smaller micro-batches.
@@ -19,10 +19,10 @@ class OutOfMemoryRecord:
 
     attempt: int
     world_size: int
-    """Of the attempt; fewer ranks have no more memory each."""
+    """World size of the attempt; with fewer ranks, each rank needs at least as much memory."""
     num_features: int
     what: str
-    """What did not fit where, for a reader."""
+    """Text on what did not fit into which memory."""
 
     @property
     def next_micro_batch_size(self) -> int:

@@ -28,7 +28,7 @@ class Recorder:
     evaluations: list[Evaluation] = field(default_factory=list, init=False)
     """Of this attempt, in order."""
     is_run_removed: bool = field(default=False, init=False)
-    """A write has found that the run directory was removed; further records are lost."""
+    """A write failed because the run directory was removed; later records are lost."""
     _printed_at: float = field(default=-math.inf, init=False)
     _recent: list[StepMetrics] = field(default_factory=list, init=False)
 
@@ -40,7 +40,7 @@ class Recorder:
         """Log a step, and print the progress every few seconds."""
         if not self.is_main:
             return
-        # Every field is a plain value: asdict, which makes a deep copy, takes thirty times as long.
+        # Do not use asdict: its deep copy takes thirty times as long, and all fields are plain values.
         self.write("step", vars(metrics))
         self._log_to_tensorboard(lambda log: log.log_step(metrics))
         self._recent.append(metrics)

@@ -1,4 +1,4 @@
-"""Utilization of a node, sampled by a thread into its journal; readers take the samples as signs of life too."""
+"""A thread that samples a node's utilization into its journal; the samples also show that the run is alive."""
 
 import importlib
 import importlib.util
@@ -12,7 +12,7 @@ import torch
 
 from elasticqa.run.journal import Journal
 
-# torch queries NVML through this package without depending on it, and does not catch its errors.
+# torch queries NVML through pynvml, which it neither requires nor catches errors of.
 _NVML: Any = importlib.import_module("pynvml") if importlib.util.find_spec("pynvml") else None
 _UNKNOWN: tuple[type[Exception], ...] = (RuntimeError, ModuleNotFoundError, *([_NVML.NVMLError] if _NVML else []))
 

@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 from elasticqa.run.metrics import Evaluation, StepMetrics
 
 _INTERVAL_S = 1.0
-"""Between two passes of queued values to the writer: making the event of a step takes 60 us."""
+"""Seconds between two batches of queued values, so that creating events (60 us a step) does not delay training."""
 
 
 class TensorBoardLog:
@@ -77,7 +77,7 @@ class TensorBoardLog:
             self._failure = error
 
     def _silence_writer(self, failure: threading.ExceptHookArgs) -> None:
-        """Print no traceback when the writer's own thread fails to write: the next write raises the same error."""
+        """Print no traceback if the writer's thread fails: the next write raises the same error."""
         is_writer = type(failure.thread).__module__.startswith("tensorboard.")
         if not (is_writer and isinstance(failure.exc_value, OSError)):
             self._hook(failure)

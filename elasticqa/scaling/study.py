@@ -1,4 +1,4 @@
-"""A study's file: JSON lines, appended to only, from which a study resumes after a crash; and how its runs ended."""
+"""The file of a study: append-only JSON lines, from which the study continues after a crash; and outcomes of runs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ OPEN = "open"
 FINISHED = "finished"
 FAILED = "failed"
 STOPPED = "stopped"
-"""Stopped together with the study: not a failure, so its slot is filled again without ``--retry``."""
+"""The run was stopped together with the study. This is no failure: the slot is filled again without ``--retry``."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class StudyRun:
 
 @dataclass
 class Study:
-    """A study as its file has it; every change is written to the file first."""
+    """A study in memory; every change is written to its file first."""
 
     path: Path
     matrix: StudyMatrix
@@ -185,7 +185,7 @@ def hold(study: Study) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended, according to its journal; the scheduler only knows whether its processes are gone."""
+    """How a run ended, from its journal; the scheduler only knows whether its processes are running."""
 
     status: str | None
     """`finished`, `failed` or `preempted`; None without an `end` line."""

@@ -1,1 +1,1 @@
-"""The task: SQuAD v1.1 read, cut into windows, answered and scored."""
+"""SQuAD v1.1: read files, build features, compute answers, score them."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from elasticqa.data.squad.features import Features
 from elasticqa.data.squad.read import Example
 
-# Far above any logit; the sum of two does not overflow.
+# Far larger than any logit, and the sum of two does not overflow.
 _MAX_LOGIT = np.float32(1e37)
 
 
@@ -72,7 +72,7 @@ def best_spans(
     context = features.context_start[chosen].astype(np.int64)
     sizes = features.context_end[chosen] - context
     tokens = _ranges(np.cumsum(lengths) - lengths + context, sizes)
-    # Context tokens from each token to the end, itself included: a longer span would leave the feature.
+    # Number of context tokens from each token to the end of the feature, itself included: the longest possible span.
     remaining = np.repeat(np.cumsum(sizes), sizes) - np.arange(len(tokens))
     score, width = _best_of_each_start(
         _finite(start_logits[tokens]), _finite(end_logits[tokens]), remaining, max_answer_length

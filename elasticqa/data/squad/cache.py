@@ -130,7 +130,7 @@ def _load(folder: Path) -> CachedFeatures | None:
         paths = {name: folder / f"{name}.npy" for name in _COLUMNS}
         if meta["checksums"] != {name: _checksum(path) for name, path in paths.items()}:
             return None
-        # As plain arrays: indexing a memmap creates another memmap, at several times the cost.
+        # Convert to plain arrays: indexing a memmap creates a memmap, which is several times slower.
         columns = {name: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)) for name, path in paths.items()}
         return CachedFeatures(Features(**columns), meta["digest"], meta["num_examples"], meta["num_skipped_examples"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -84,7 +84,7 @@ def _from_hub(name: str, cache_dir: Path, hub: Hub) -> Path:
     folder = cache_dir / name.replace("/", "--")
     with locked(cache_dir / f"{folder.name}.lock"):
         if not folder.is_dir():
-            # Offline, the `datasets` library still reads its own cache.
+            # If HF_HUB_OFFLINE is set, the `datasets` library can still read its own cache.
             reason = None if hub.is_offline else hub.why_unavailable("datasets", name)
             if reason:
                 raise _not_found(name, reason)

@@ -121,7 +121,7 @@ def _answer_tokens(examples: Sequence[Example], contexts: Tokenized, context_of:
     begin = np.array([0 if answer is None else answer.start for answer in answers], dtype=np.int64)
     end = begin + np.array([0 if answer is None else len(answer.text) for answer in answers], dtype=np.int64)
 
-    # Numbering characters over all contexts makes the offsets of all tokens one ascending array, for one search.
+    # Number the characters of all contexts consecutively, so that one searchsorted finds the tokens of all answers.
     sizes = np.zeros(len(contexts.offsets) - 1, dtype=np.int64)
     sizes[context_of] = [len(example.context) + 1 for example in examples]
     base = np.cumsum(sizes) - sizes

@@ -13,7 +13,7 @@ from typing import TypeVar
 from elasticqa.errors import DataError, Place, shown
 
 MAX_UNPACKED_BYTES = 1 << 30
-"""Thirty times the size of SQuAD: a small gzip file must not fill the memory."""
+"""Limit of the unpacked file, thirty times the size of SQuAD: a small gzip file must not fill the memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")

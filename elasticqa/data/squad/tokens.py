@@ -14,7 +14,7 @@ from elasticqa.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Limits the memory of encodings (hundreds of bytes per token) and still keeps every core busy.
+# Texts per call: few enough for the memory of encodings (hundreds of bytes per token), enough for all cores.
 _CHUNK = 1024
 
 
