@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.errors import ConfigError
 from elasticqa.run.annotations import annotate
 from elasticqa.scaling.jobs import LOCAL, Jobs, is_alive
-from elasticqa.scaling.matrix import Slot
 from elasticqa.scaling.progress import Progress
 from elasticqa.scaling.study import FAILED, FINISHED, OPEN, STOPPED, Outcome, Study, StudyRun, outcome_of
 
@@ -31,7 +29,7 @@ class JobLoop:
     progress: Progress
     poll_interval_s: float = 1.0
     _reattached: set[str] = field(default_factory=set, init=False)
-    """Ids of open runs of an earlier process; on this machine they stop soon after that process."""
+    """Ids of open runs that an earlier process submitted; local runs end soon after that process."""
 
     def run(self) -> None:
         """Fill the slots until all are done or ``stop`` is set.
@@ -39,7 +37,7 @@ class JobLoop:
         Raises:
             ConfigError: the scheduler refuses a job; jobs in flight keep running.
         """
-        missing = self._missing()
+        missing = (slot for slot in self.study.slots() if self.study.status_of(slot) in (None, STOPPED))
         while not self.stop.is_set():
             for run in self.study.runs_with(OPEN):
                 self._poll(run)
@@ -72,22 +70,17 @@ class JobLoop:
                 self.progress.line(f"{run.slot}: found again, {run.handle or 'on this machine'}")
 
     def retry_failed(self) -> None:
-        """Free the slots of failed runs; these runs leave the study."""
+        """Remove failed runs from the study, so that their slots are filled again."""
         for run in self.study.runs_with(FAILED):
             self.study.note_ended(run, STOPPED, f"to be tried again: {run.reason}")
             self._remove(run)
 
     def remove_stopped(self) -> None:
-        """Remove the runs of this machine that stop with the study: their wall clock would include the stop."""
+        """Remove stopped runs of this machine from the study: their wall clock would include the stop."""
         for run in self.study.runs_with(OPEN):
-            # A run of an earlier process may still be alive; the next start finds it again.
+            # A run of an earlier process may still be running; keep it, the next start finds it again.
             if self._outcome(run).status != "finished" and not is_alive(run.run_id):
                 self._note_stopped(run)
-
-    def _missing(self) -> Iterator[Slot]:
-        for slot in self.study.slots():
-            if self.study.status_of(slot) in (None, STOPPED):
-                yield slot
 
     def _outcome(self, run: StudyRun) -> Outcome:
         return outcome_of(self.runs_dir / run.run_id)
@@ -96,20 +89,20 @@ class JobLoop:
         directory = self.runs_dir / run.run_id
         cell = run.slot.cell
         tags = (self.study.tag, f"cell:{cell.name}", f"repeat:{run.slot.repeat}")
-        # Before the run starts, so that it belongs to the study even if this process dies now.
+        # Tag the run before it is submitted, so that it belongs to the study even if this process dies now.
         annotate(directory, [("name", str(run.slot)), *(("tag", tag) for tag in tags)])
         try:
             handle = self.jobs.submit(run, self.study.matrix.flags_of(cell, self.config))
         except ConfigError as error:
             if self.stop.is_set():
-                # Ctrl-C reaches sbatch too; the next start finds out whether there is a job.
+                # Ctrl-C also stopped sbatch, so a job may exist or not; `reattach` of the next start checks.
                 return
             self.study.note_ended(run, STOPPED, str(error))
             shutil.rmtree(directory)
             raise
         self.study.note_submitted(run, handle)
         if len(self.study.runs) == 1:
-            # Not earlier: a study that is refused at once prints one line only.
+            # Print this after the first job is submitted: a refused study prints only its error.
             self.progress.line(f"study {self.study.study_id}: {len(self.study.slots())} runs")
         self.progress.line(f"{run.slot}: submitted, {handle}")
 
@@ -118,7 +111,7 @@ class JobLoop:
         try:
             job_state = self.jobs.state(run, at_once=at_once or is_over)
         except ConfigError as error:
-            # The job does not depend on the controller, which may answer again later.
+            # Try again later: the job runs even if the controller does not answer.
             self.progress.warn(f"{run.slot}: {error}")
             return
         self.progress.job_states[run.run_id] = job_state
@@ -144,10 +137,9 @@ class JobLoop:
         self._remove(run)
 
     def _remove(self, run: StudyRun) -> None:
-        """Remove a run from the study."""
         directory = self.runs_dir / run.run_id
         if self._outcome(run).num_attempts:
             annotate(directory, [("untag", self.study.tag)])
         elif directory.is_dir():
-            # It never started: the directory holds only the study's annotations.
+            # The run never started: its directory holds only the study's annotations.
             shutil.rmtree(directory)

@@ -1,11 +1,10 @@
 """The runs of a study as jobs of a TorchX scheduler: submitted, polled, and found again after a crash."""
 
-import importlib.util
 import re
 import time
 from collections.abc import Iterable
+from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import psutil
@@ -33,16 +32,15 @@ class Jobs:
     def __init__(self, matrix: StudyMatrix, logs: Path) -> None:
         self._matrix = matrix
         self._runner: Runner = get_runner()
-        self._component = _component()
+        # TorchX names a component FILE:FUNCTION.
+        self._component = files("components") / "train.py"
         self._cfg = self._options(logs)
         self._polled: dict[str, tuple[float, JobState]] = {}
 
     def __enter__(self) -> "Jobs":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._runner.close()
 
     def _options(self, logs: Path) -> dict[str, Any]:
@@ -72,7 +70,7 @@ class Jobs:
         cell = run.slot.cell
         try:
             handle = self._runner.run_component(
-                f"{self._component}:{component_of(cell)}",
+                f"{self._component}:{'baseline' if cell.strategy == 'none' else cell.strategy}",
                 [*component_arguments(self._matrix, cell, run.run_id), "--", *flags],
                 self._matrix.scheduler,
                 self._cfg,
@@ -84,9 +82,7 @@ class Jobs:
     def state(self, run: StudyRun, *, at_once: bool) -> JobState:
         """Return the state of a run's job; ``unknown`` if neither the scheduler nor this machine has it.
 
-        Args:
-            run: of the study.
-            at_once: query the scheduler now, not only every ten seconds.
+        Unless ``at_once``, a cluster's scheduler is queried every ten seconds only.
 
         Raises:
             ConfigError: the scheduler does not answer.
@@ -104,8 +100,7 @@ class Jobs:
             state = _STATES.get(status.state, "over" if is_terminal(status.state) else "running")
         else:
             # The local scheduler knows only jobs that this process submitted.
-            has_process = self._matrix.scheduler == LOCAL and is_alive(run.run_id)
-            state = "running" if has_process else "unknown"
+            state = "running" if self._matrix.scheduler == LOCAL and is_alive(run.run_id) else "unknown"
         self._polled[run.run_id] = (now, state)
         return state
 
@@ -127,25 +122,21 @@ class Jobs:
         return None
 
     def last_message(self, run: StudyRun, logs: Path) -> str:
-        """Return the most telling line of a run's log, for a run whose journal has no end, or an empty text."""
-        paths = [path for path in logs.rglob("stderr.log") if job_name(run.slot.cell, run.run_id) in path.parts]
+        """Return the last error line of a run's log, or an empty text; for a run whose journal has no `end` line."""
+        name = job_name(run.slot.cell, run.run_id)
+        paths = [path for path in logs.rglob("stderr.log") if name in path.parts]
         lines = [line for path in paths for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
         if not paths and run.handle and self._matrix.scheduler != LOCAL:
-            lines = list(self._runner.log_lines(run.handle, job_name(run.slot.cell, run.run_id), 0))
+            lines = list(self._runner.log_lines(run.handle, name, 0))
         messages = [line.strip() for line in lines if re.search(r"\w", line)]
         ours = [line.removeprefix("elasticqa: ") for line in messages if line.startswith("elasticqa: ")]
-        # torchrun's ChildFailedError does not name the cause.
+        # Skip torchrun's ChildFailedError, which does not name the cause.
         errors = [line for line in messages if _ERROR.match(line) and "ChildFailedError" not in line]
         return (ours or errors or messages or [""])[-1]
 
 
 _ERROR = re.compile(r"[\w.]*(Error|Exception)\b.*:")
 _STATES: dict[AppState, JobState] = {AppState.PENDING: "queued", AppState.SUBMITTED: "queued"}
-
-
-def component_of(cell: Cell) -> str:
-    """Return the component that starts a cell."""
-    return "baseline" if cell.strategy == "none" else cell.strategy
 
 
 def job_name(cell: Cell, run_id: str) -> str:
@@ -164,7 +155,7 @@ def component_arguments(matrix: StudyMatrix, cell: Cell, run_id: str) -> list[st
         *("--env", f"{RUN_ID_VARIABLE}={run_id},OMP_NUM_THREADS={cpus}"),
     ]
     if cell.strategy != "none":
-        # Without restarts: the wall clock would include the failed try.
+        # No restarts: the wall clock would include the failed attempt.
         arguments += ["--nnodes", str(cell.num_nodes), "--nproc_per_node", str(nproc), "--max_restarts", "0"]
     return arguments
 
@@ -203,11 +194,3 @@ def is_alive(run_id: str) -> bool:
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
     return False
-
-
-def _component() -> Path:
-    # TorchX names a component FILE:FUNCTION.
-    spec = importlib.util.find_spec("components")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "train.py"

@@ -83,11 +83,8 @@ class StudyMatrix:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "StudyMatrix":
         """Return the matrix that ``to_dict`` wrote."""
-        kept: dict[str, Any] = {}
-        for field in fields(cls):
-            value = values[field.name]
-            kept[field.name] = tuple(value) if isinstance(value, list) else value
-        return cls(**kept)
+        kept: dict[str, Any] = {field.name: values[field.name] for field in fields(cls)}
+        return cls(**kept | {name: tuple(value) for name, value in kept.items() if isinstance(value, list)})
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as JSON types."""
@@ -97,15 +94,10 @@ class StudyMatrix:
         """Return the cells, the reference first; with one process, strong and weak scaling share a cell."""
         scales = {"strong": (False,), "weak": (True,), "both": (False, True)}[self.mode]
         cells = [
-            Cell(
-                strategy=strategy,
-                num_nodes=num_nodes,
-                nproc_per_node=nproc,
-                scale=num_nodes * nproc if is_weak else 1,
-            )
+            Cell(strategy=strategy, num_nodes=nodes, nproc_per_node=nproc, scale=nodes * nproc if is_weak else 1)
             for strategy in self.strategies
             for is_weak in scales
-            for num_nodes in self.nodes
+            for nodes in self.nodes
             for nproc in self.nproc_per_node
         ]
         return list(dict.fromkeys([REFERENCE, *cells]))
@@ -140,14 +132,10 @@ class StudyMatrix:
         return parse_config(self.flags)
 
     def flags_of(self, cell: Cell, config: TrainConfig) -> list[str]:
-        """Return the training options of a cell; a later option overrides an earlier one.
+        """Return the training options of a cell, given the config of the reference run; later options override earlier.
 
         All repeats have the same seed: they do the same work and differ in time only. ``--resume=none`` keeps a
         repeat from resuming an unfinished run of the same config.
-
-        Args:
-            cell: of this matrix.
-            config: of the reference run.
         """
         batch = config.with_global_batch_size(1).checked_global_batch_size(1) * cell.scale
         flags = [*self.flags, "--resume=none", f"--global-batch-size={batch}"]
@@ -157,12 +145,7 @@ class StudyMatrix:
 
 
 def check_work(matrix: StudyMatrix, config: TrainConfig, num_train_features: int) -> None:
-    """Refuse a study whose cells cannot do comparable work.
-
-    Args:
-        matrix: of the study.
-        config: of the reference run.
-        num_train_features: training features in the data set.
+    """Refuse a study whose cells cannot do comparable work, given the config of the reference run.
 
     Raises:
         ConfigError: a world size exceeds the global batch, or the data is too small for weak scaling.
