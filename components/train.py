@@ -124,7 +124,7 @@ def _app(
             specs.Role(
                 name=name,
                 image="",
-                # A full path works outside an activated environment too.
+                # Use the full path, which works without an activated environment.
                 entrypoint=sys.executable,
                 args=["-m", "elasticqa.cli.launch", *gpus, *arguments],
                 env={**forwarded, "PYTHONUNBUFFERED": "1", **(env or {})},

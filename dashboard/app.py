@@ -37,7 +37,7 @@ from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from db.queries import RunNotFoundError
 
-# `profile` before `run_figures`, whose address of any chart would also match that of a profile's.
+# Include `profile` before `run_figures`, whose route of any chart also matches the profile's chart.
 PAGES = (runs, run, profile, predictions, speedup, throughput, profiler, run_figures, api, health, assets)
 
 

@@ -33,13 +33,14 @@ def _run(engine: Engine, ingest: Callable[[], object], interval_s: float, stop: 
         try:
             current = _file_identity(engine)
             if engine.dialect.name == "sqlite" and (current is None or current != opened):
-                # The file was deleted or replaced: open connections would keep using the old one.
+                # The database file was deleted or replaced: close the connections, which would keep using the old file.
                 engine.dispose()
                 migrate(engine)
                 opened = _file_identity(engine)
             ingest()
         except (DatabaseError, SQLAlchemyError, OSError):
-            # A full disk or a busy database is temporary; until then pages show what is already ingested.
+            # Try again later: a full disk or a busy database is temporary. Until then pages show what is already
+            # ingested.
             logger.exception("ingest failed, trying again in %s s", interval_s)
         stop.wait(interval_s)
 

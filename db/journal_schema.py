@@ -19,7 +19,7 @@ MAX_PHASES = 50
 
 @dataclass(frozen=True)
 class Check:
-    """The rule for a value. Not derived from the Python type: a bool is an int there, and NaN is a float."""
+    """The rule for a value. Python types do not suffice: bool is a subclass of int, and NaN is a float."""
 
     rule: str
     """For messages: "... which is not {rule}"."""
@@ -74,7 +74,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptLine(Line):
-    """Line 1 of every journal: who runs what, where."""
+    """Line 1 of every journal: run, config, host, software and scheduler of the attempt."""
 
     run_id: Text
     provenance: Annotated[Provenance, _one_of("measured", "imported", "reported")]
@@ -105,7 +105,7 @@ class HostsLine(Line):
 
 @dataclass(frozen=True, kw_only=True)
 class SetupLine(Line):
-    """The parts in use, once they are built; ingest keeps the whole line."""
+    """Dataset, model, precision and optimizations in use; ingest stores the whole line."""
 
     dataset: Object = field(default_factory=dict)
     model: Object = field(default_factory=dict)
@@ -174,7 +174,7 @@ class CheckpointLine(Line):
 
 @dataclass(frozen=True, kw_only=True)
 class EventLine(Line):
-    """Anything else worth recording, such as a resume or a lost peer."""
+    """Any other event, such as a resume or a lost peer."""
 
     name: Text
     message: Text | None = None

@@ -1,4 +1,4 @@
-"""Adding nodes to a running elastic job: for each missing node, a one-node job is queued whose agent joins the job.
+"""Add nodes to a running elastic job: for each missing node, submit a one-node job whose agent joins the job.
 
 Slurm itself adds nodes to a running job only if the cluster is configured for it.
 """

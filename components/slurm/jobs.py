@@ -1,4 +1,4 @@
-"""State of jobs: from the controller, else from accounting, else from the files that the jobs left."""
+"""State of jobs: from squeue, else from sacct, else from the files that the jobs wrote."""
 
 import getpass
 import json
@@ -40,7 +40,7 @@ STATES = {
     "REVOKED": AppState.FAILED,
     "TIMEOUT": AppState.FAILED,
 }
-"""TorchX's state by Slurm's; an unlisted one comes from a newer version and does not end the job."""
+"""Slurm's state -> TorchX's. A state that is not listed (of a newer Slurm) does not count as an end."""
 
 _UNKNOWN_JOB = "Invalid job id specified"
 _QUEUE = [
@@ -54,7 +54,7 @@ _QUEUE = [
 class SlurmError(ComponentValidationException):  # type: ignore[misc] # torchx has no types
     """A job cannot be submitted or queried.
 
-    Derived from the exception that TorchX's command line prints as a message; it prints others as a traceback.
+    TorchX's command line prints this exception type as one message, and others as a traceback.
     """
 
 
@@ -118,7 +118,7 @@ def find_all(logs: Path) -> list[Job]:
         raise SlurmError(f"the jobs cannot be listed: squeue says {done.stderr.strip()!r}")
     jobs = {job.job_id: job for path in logs.glob("*.json") if (job := _from_files(path))}
     jobs |= {job.job_id: job for job in _from_accounting([f"--user={user}", "--starttime=1970-01-02"])}
-    # The controller comes last: accounting lists a job as failed that has just been requeued.
+    # Use squeue's state last, which overrides sacct's: sacct lists a job that was just requeued as failed.
     jobs |= {job.job_id: job for job in _from_squeue(done.stdout)}
     return [jobs[job_id] for job_id in sorted(jobs, key=int)]
 

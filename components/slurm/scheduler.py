@@ -96,7 +96,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         try:
             job = jobs.find(job_id, self.logs)
         except SlurmError:
-            # The job is in the queue, even if the controller does not answer just now.
+            # Ignore an error: the job is in the queue even if the controller does not answer.
             return
         reason = "" if job is None else job.detail.strip("()")
         if reason in _PERMANENT_REASONS:
@@ -111,7 +111,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
         job = jobs.find(app_id, self.logs)
         if job is None:
             return None
-        # After losing or gaining nodes, a job has more logs than nodes.
+        # A job that has lost or gained nodes has more logs than nodes.
         num_nodes = max(job.num_nodes, jobs.num_logs(self.logs, app_id))
         replicas = [
             ReplicaStatus(id=number, role=job.name, state=job.app_state, hostname="") for number in range(num_nodes)
@@ -173,7 +173,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
                 elif is_over:
                     return
                 else:
-                    # Queried before the next read, so that the last lines of the job are read.
+                    # Query the state before the next read, so that the job's last lines are read.
                     is_over = self._is_over(app_id)
                     time.sleep(0 if is_over else POLL_INTERVAL_S)
 
@@ -185,7 +185,7 @@ class SlurmScheduler(Scheduler[Mapping[str, object]]):  # type: ignore[misc] # t
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for sbatch, which passes it to the job.
 
-    Without the variables of an allocation around this shell, which the job would take for its own.
+    Slurm's variables are removed: inside `salloc`, the job would mistake them for its own.
     """
     return {name: value for name, value in environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
 

@@ -11,7 +11,7 @@ from db.queries import Group, distinguishing_settings, statistics
 _STRATEGY_COLORS = {"none": color_of(0), "ddp": color_of(2), "fsdp": color_of(1)}
 _OTHER_COLOR = color_of(3)
 _MEDIAN = "line-ns"
-"""Symbol of the medians."""
+"""Marker symbol of the medians."""
 
 
 def wall_clock_figure(groups: Sequence[Group]) -> go.Figure:

@@ -74,7 +74,7 @@ def _lines_of_nodes(
         of_node = [row for row in samples if row.node_rank == node]
         for _, of_attempt in groupby(of_node, key=lambda row: row.attempt):
             points += [((row.t - samples[0].t) / unit_s, value(row)) for row in of_attempt]
-            # A gap: there are no samples between attempts.
+            # Add a point without a value, which interrupts the line: there are no samples between attempts.
             points.append((None, None))
         if any(y is not None for _, y in points):
             traces.append(

@@ -21,7 +21,7 @@ _COLORS = {
 def parts_figure(bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Figure:
     """Return a stacked bar in percent for each (name, parts); names may repeat."""
     whats = list(dict.fromkeys(part.what for _, parts in bars for part in parts))
-    # In the order of the colours, so that the legend always has the same order.
+    # Add traces in the order of the colours, so that the legend always has the same order.
     traces = [_bars_of(what, bars) for what in _COLORS if what in whats]
     return figure(
         traces,

@@ -12,7 +12,7 @@ from db.queries import EvaluationRow, LossPoint, ThroughputPoint
 
 STEP = "optimizer step"
 MAX_NAMED = 6
-"""A legend of more attempts leaves no room for the figure, and the colours repeat."""
+"""Maximum number of attempts in a legend; more leave no room for the figure, and colours repeat."""
 PointT = TypeVar("PointT", LossPoint, ThroughputPoint)
 
 
@@ -37,7 +37,7 @@ def optimizer_figure(points: Sequence[LossPoint]) -> go.Figure:
     norm = _line("gradient norm", points, lambda point: point.grad_norm, color_of(1))
     norm.update(yaxis="y2", line={"width": 1})
     return figure(
-        # The last trace is drawn on top, and the smooth one must stay visible.
+        # Add the smooth curve last: Plotly draws the last trace on top.
         [norm, rate],
         STEP,
         "",
@@ -129,7 +129,7 @@ def _line(name: str, points: Sequence[PointT], value: Callable[[PointT], float |
 
 
 def _band(points: Sequence[LossPoint], color: str) -> list[go.Scatter]:
-    """Return the area between least and largest loss of points that stand for several steps."""
+    """Return the area between the smallest and the largest loss of points that combine several steps."""
     steps = [_middle(point) for point in points]
     common = {
         "x": steps,

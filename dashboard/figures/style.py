@@ -75,7 +75,7 @@ def _widen(drawn: go.Figure, letter: str) -> None:
     values: dict[str, set[float]] = {}
     for trace in drawn.data:
         if not isinstance(trace, go.Scatter):
-            # A stack of bars is longer than the values of its parts.
+            # Leave figures with bars as they are: a stack is longer than its largest value.
             return
         name = getattr(trace, f"{letter}axis") or letter
         numbers = {value for value in getattr(trace, letter) or () if isinstance(value, int | float)}

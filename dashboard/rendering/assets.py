@@ -23,7 +23,7 @@ def asset_url(name: str) -> str:
 def map_style_ids() -> tuple[str, ...]:
     """Return the element ids by which plotly.js finds the style sheet of its maps.
 
-    Our Content-Security-Policy refuses that sheet. plotly.js does not add it if an element with the id exists.
+    Our Content-Security-Policy blocks that style sheet, and plotly.js does not add it if an element with the id exists.
     """
     return tuple(sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', get_plotlyjs()))))
 

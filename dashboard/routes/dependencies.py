@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from db.queries import Group, groups_revision
 
 MAX_ENTRIES = 16
-"""An entry can hold thousands of runs, and the address of a page decides how many entries there are."""
+"""Maximum number of cached entries: an entry can hold thousands of runs, and requests choose the keys."""
 
 
 class PageQuery(BaseModel):
@@ -35,7 +35,7 @@ class GroupCache:
 
     def get(self, session: Session, find: Callable[..., list[Group]], *arguments: str | None) -> list[Group]:
         """Return ``find(session, *arguments)``, which must depend on finished runs only; do not change the list."""
-        # The revision is read before the groups: a change in between is then seen by the next request.
+        # Read the revision before the groups, so that the next request notices a change in between.
         key = (groups_revision(session), find, *arguments)
         with self._lock:
             if key in self._entries:

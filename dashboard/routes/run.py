@@ -14,7 +14,7 @@ from db import queries
 from db.ingest.step_summaries import SUMMARY_STEPS
 
 MOST_ROWS = 100
-"""The page shows so many of the newest attempts, checkpoints, events and evaluations; /api has all."""
+"""Maximum number of attempts, checkpoints, events and evaluations on the page (the newest); /api has all."""
 
 MOST_ENVIRONMENTS = 10
 _OF_ONE_ATTEMPT = {"start_step", "resumed_from", "setup_time_s", "phases"}
@@ -88,7 +88,7 @@ def _attempt_rows(
         elif is_measured:
             rows.append(AttemptTableRow(row, 0, 0))
         else:
-            # The line of its end may state the step even if there are no lines of steps.
+            # An `end` line may have the step even if there are no `step` lines.
             rows.append(AttemptTableRow(row, row.end_step and row.end_step - (row.start_step or 0), None))
     return rows
 

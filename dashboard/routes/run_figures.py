@@ -42,7 +42,7 @@ def _time(session: Session, found: queries.RunDetail) -> go.Figure:
 
 def _timeline(session: Session, found: queries.RunDetail) -> go.Figure:
     attempts = queries.attempts_of(session, found.run_id, now=0.0)
-    # The status of the newest attempt depends on the time; the run was queried with the right one.
+    # Take the newest attempt's status from the run, which was queried with the current time.
     attempts[-1:] = [replace(attempt, status=found.status) for attempt in attempts[-1:]]
     return timeline_figure(
         queries.timeline_of(session, found.run_id, attempts),

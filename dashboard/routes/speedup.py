@@ -25,7 +25,7 @@ from db.queries import (
 from db.queries.comparison import PROVENANCES
 
 MAX_GROUPS = 40
-"""The page shows so many of the newest groups; a filter by recipe shows older ones."""
+"""Maximum number of groups on the page (the newest); a filter by recipe shows older ones."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -120,7 +120,7 @@ def sections(comparisons: list[Comparison]) -> list[Section]:
 
 
 def _sort_key(group: Group) -> tuple[int, str, int, int]:
-    """Return what sorts the rows of a section: provenance, strategy, size."""
+    """Return the sort key of a row within its section: provenance, strategy, size."""
     setting = group.setting
     is_known = setting.provenance in PROVENANCES
     return (

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
-# uvicorn shows the messages of its own loggers only, and this message must be visible.
+# Use a logger of uvicorn: it shows only the messages of its own loggers.
 logger = logging.getLogger("uvicorn.error")
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s]*")
 
@@ -30,7 +30,7 @@ def login_link(token: str, argv: Sequence[str], environ: Mapping[str, str]) -> s
     options, _ = parser.parse_known_args(argv)
     host = options.host or environ.get("UVICORN_HOST") or "127.0.0.1"
     port = options.port or environ.get("UVICORN_PORT") or "8000"
-    # Browsers cannot open the address that stands for all addresses.
+    # Browsers cannot open the wildcard address (0.0.0.0 or ::).
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{shown}:{port}/?{urlencode({'token': token})}"
 

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 EMPTY_STYLE_SHEET = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
-"""Digest of the empty text. Plotly adds an empty <style> and fills it through CSSOM, which a policy allows."""
+"""SHA-256 of the empty string. Plotly adds an empty <style> and fills it through CSSOM, which the policy allows."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     [
@@ -41,11 +41,11 @@ _COOKIE_AGE_S = 30 * 24 * 3600
 
 
 class Login:
-    """The login token, and the cookie that stands for it."""
+    """The login token and the login cookie derived from it."""
 
     def __init__(self, token: str) -> None:
         self._token = token
-        # All ports of a host share cookies: a name derived from the token keeps two dashboards apart.
+        # Derive the cookie's name from the token: two dashboards on one host share cookies, whatever their ports.
         self.cookie_name = "elasticqa-" + self._derive("cookie name")[:12]
         self.cookie_value = self._derive("session")
 
@@ -67,8 +67,8 @@ class Login:
     def redirect_with_cookie(self, request: Request) -> Response:
         """Return a redirect that sets the login cookie and removes the token from the address."""
         kept = [(name, value) for name, value in parse_qsl(request.url.query) if name != "token"]
-        # The path alone: a Host header must not decide where the browser is redirected. One leading slash:
-        # browsers read the part after two slashes as a host.
+        # Redirect to the path only: the Host header must not decide where the browser goes. Keep one leading slash,
+        # since browsers read the part after two slashes as a host.
         target = "/" + request.url.path.lstrip("/\\") + (f"?{urlencode(kept)}" if kept else "")
         response = RedirectResponse(target, status_code=303)
         response.set_cookie(

@@ -47,8 +47,8 @@ def _create(path: Path) -> None:
             file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(descriptor)
-        # A hard link is atomic and never replaces a file: if several servers start together, the first one's
-        # token is used.
+        # Create it with a hard link, which is atomic and never replaces a file: of several servers that start together,
+        # the first one's token is used.
         path.hardlink_to(draft)
     except FileExistsError:
         return

@@ -68,7 +68,7 @@ def _write(run_dir: Path, manifest: Manifest, target: Path) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # Without time and name, so that equal runs give equal bytes.
+            # Leave out time and name in the gzip header, so that equal runs give equal bytes.
             with (
                 gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -78,7 +78,7 @@ def _write(run_dir: Path, manifest: Manifest, target: Path) -> None:
                 for entry in manifest.entries:
                     with (run_dir / entry.name).open("rb") as stream:
                         checked = _Checked(stream)
-                        # Only the hashed part: a journal may have grown since.
+                        # Write only the bytes that the manifest counts: a journal may have grown since.
                         tar.addfile(_member(f"{manifest.run_id}/{entry.name}", entry.num_bytes), checked)  # type: ignore[arg-type] # only read() is used
                         if checked.digest.hexdigest() != entry.sha256:
                             raise BundleError(run_dir / entry.name, "changed during the export: try again")

@@ -1,4 +1,4 @@
-"""Manifest, the first member of a bundle: the run id, and size and digest of every file."""
+"""The manifest, which is the first member of a bundle: run id, and size and digest of every file."""
 
 import json
 import re

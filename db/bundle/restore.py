@@ -117,7 +117,7 @@ def _write(path: Path, source: IO[bytes], entry: Entry, target: Path) -> None:
 
 
 def _check_journal(path: Path, manifest: Manifest, folder: Path) -> None:
-    """Refuse a bundle that ingest could not read: without a journal, or with one of another run."""
+    """Refuse a bundle that ingest could not read: it has no journal, or a journal of another run."""
     journals = [entry.name for entry in manifest.entries if JOURNAL_PATH.fullmatch(entry.name)]
     if not journals:
         raise BundleError(path, "has no journal/attempt-*-node-*.jsonl, so it contains no run")
@@ -133,7 +133,7 @@ def _check_journal(path: Path, manifest: Manifest, folder: Path) -> None:
 
 
 def _refuse_unless_held(path: Path, manifest: Manifest, target: Path) -> None:
-    """Refuse a bundle if the existing run differs; files only grow, so an existing file may be longer."""
+    """Refuse a bundle if the existing run has other content; an existing file may be longer, since files only grow."""
     for entry in manifest.entries:
         if not _starts_with(target / entry.name, entry):
             raise BundleError(
@@ -163,7 +163,7 @@ def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 class _Bounded:
     """A decompressed stream with a limit on each read and on the total.
 
-    A header may announce a name of any length, which the tar reader would read into memory at once.
+    A tar header may declare a name of any length, which the tar reader would read into memory at once.
     """
 
     def __init__(self, path: Path, stream: gzip.GzipFile) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from db.models import Attempt, Step
 
 SUMMARY_STEPS = 1_000
-"""Enough for a 95th percentile, and few enough to read at every ingest."""
+"""Number of steps: enough for a 95th percentile, few enough to read at every ingest."""
 
 
 def summarise_steps(session: Session, attempt: Attempt) -> None:

@@ -1,6 +1,6 @@
-"""Queries of the record; they return frozen rows and read an index or the table of runs.
+"""Queries for pages, commands and reports: `from db import queries`.
 
-These are the queries for pages, commands and reports: `from db import queries`.
+They return frozen dataclasses, and read an index or the table of runs only.
 """
 
 from db.queries.comparison import Comparison, Ratio, compare, compare_all

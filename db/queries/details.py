@@ -15,7 +15,7 @@ RowT = TypeVar("RowT")
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRow:
-    """One life of a process group."""
+    """One lifetime of a process group."""
 
     attempt: int
     status: str
@@ -96,7 +96,7 @@ class CheckpointRow:
 
 @dataclass(frozen=True)
 class EventRow:
-    """Anything else that was recorded, such as a resume or a lost peer."""
+    """Any other event, such as a resume or a lost peer."""
 
     attempt: int
     node_rank: int
@@ -123,7 +123,7 @@ def attempts_of(session: Session, run_id: str, now: float) -> list[AttemptRow]:
     columns = columns_of(Attempt, AttemptRow, {"status": effective_status(Attempt, now)})
     statement = select(*columns).where(Attempt.run_id == run_id).order_by(Attempt.attempt)
     attempts = [AttemptRow(**row._mapping) for row in session.execute(statement)]
-    # An attempt that another one followed has ended, even if its last line is recent.
+    # An attempt followed by another one has ended, even if its last line is recent.
     older = [replace(each, status="lost") if each.status == "running" else each for each in attempts[:-1]]
     return older + attempts[-1:]
 

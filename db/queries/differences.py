@@ -34,7 +34,7 @@ def is_equal_work(group: Group, reference: Group) -> bool:
     limits = ("max_train_features", "max_steps", "max_length", "doc_stride")
     if any(group.config.get(name) != reference.config.get(name) for name in limits):
         return False
-    # With a limit on steps, the batch size determines how many features are used.
+    # With `max_steps`, the batch size determines how many features are used.
     if group.config.get("max_steps") is not None and here.global_batch_size != there.global_batch_size:
         return False
     if here.num_train_features is None and there.num_train_features is None:
@@ -108,7 +108,7 @@ def _distinguishing(same: Sequence[Group]) -> dict[str, tuple[str, ...]]:
         }
         for group in same
     }
-    # A setting that a group does not record is None here, which is no text.
+    # A setting that a group does not record gives None, which differs from the text of every recorded value.
     texts: dict[str, set[str | None]] = {}
     for setting in {setting for settings in shown.values() for setting in settings}:
         texts[setting] = {settings.get(setting) for settings in shown.values()}

@@ -101,7 +101,7 @@ _OF_REPEAT = tuple(item.name for item in fields(Repeat))
 def groups_revision(session: Session) -> tuple[Any, ...]:
     """Return a value that changes whenever a finished run is added, removed or gets new lines.
 
-    While it is equal, so are the groups.
+    Groups can be cached while it stays the same.
     """
     columns = func.count(), func.sum(Run.num_lines), func.max(Run.last_seen_at), func.sum(Run.last_seen_at)
     return tuple(session.execute(select(*columns).where(Run.status == "finished")).one())
@@ -138,7 +138,7 @@ def _groups(
 
 def _software(session: Session, run_ids: list[str]) -> dict[str, dict[str, Any]]:
     """Return the software versions of the newest attempt of each run."""
-    # As text, so that each distinct set of versions is parsed once for thousands of runs.
+    # Read JSON as text, so that each distinct set of versions is parsed only once for thousands of runs.
     text = cast(Attempt.software, Text).label("text")
     statement = select(Attempt.run_id, text).where(Attempt.run_id.in_(run_ids)).order_by(Attempt.attempt)
     texts: dict[str, str] = {row.run_id: row.text for row in session.execute(statement)}

@@ -151,7 +151,7 @@ def device_parts(device: DeviceTimes, span_us: float) -> tuple[TimePart, ...]:
     times = (
         ("compute", device.compute_us),
         ("exposed communication", device.exposed_communication_us),
-        # Copies that overlap with neither of the two above.
+        # Copies that overlap neither compute nor communication.
         ("copies alone", max(0.0, alone_us)),
         ("idle, host-bound", device.host_bound_us),
         ("idle, other", max(0.0, device.idle_us - device.host_bound_us)),
@@ -190,7 +190,7 @@ def _or_none(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or accepts(value)
 
 
-# By type, so that new fields need no second list.
+# Check fields by their type hint, so that new fields need no second list.
 _ACCEPTS: dict[Any, Callable[[Any], bool]] = {float: _is_number, int: _is_count, str: _is_text}
 _ACCEPTS |= {kind | None: _or_none(accepts) for kind, accepts in _ACCEPTS.items()}
 

@@ -12,7 +12,7 @@ from db.models import Attempt, Run
 from db.queries.columns import columns_of
 
 LOST_AFTER_S = 60.0
-"""A live run writes a line every few seconds; without one for this long, its processes have died."""
+"""A running run without a new line for this time counts as lost; live runs write one every few seconds."""
 Direction = Literal["asc", "desc"]
 SortColumn = Literal[
     "status",
@@ -143,7 +143,7 @@ def list_runs(
     """Return one page of the runs that match, with their status at the Unix time `now`; the newest first by default."""
     filters, order = filters or RunFilters(), order or RunOrder()
     conditions = _conditions(filters, now)
-    # First the ids, then their rows: SQLite's rows are wide, and an index contains most sort columns.
+    # Query the ids first, then their rows: SQLite's rows are wide, and an index contains most sort columns.
     matching = _ordered(select(Run.run_id).where(*conditions), order, now).limit(limit).offset(offset).subquery()
     statement = select(*columns_of(Run, RunRow, {"status": effective_status(Run, now)})).join(
         matching, matching.c.run_id == Run.run_id
@@ -224,7 +224,7 @@ def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]
 def _choices(session: Session, now: float) -> tuple[dict[str, tuple[tuple[str, int], ...]], int]:
     names = [field.name for field in fields(RunFilters) if field.name != "text"]
     keys = [getattr(Run, name) for name in names]
-    # Plain columns as keys allow the use of an index; lost runs are counted within their group.
+    # Group by plain columns, which have an index; count lost runs within each group.
     num_lost = func.count().filter(effective_status(Run, now) == "lost")
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     num_all = 0

@@ -84,7 +84,7 @@ class ThroughputPoint:
     data_time_s: float | None
     """Mean of these steps."""
     max_rank_tokens: float | None
-    """Mean of these steps, as the next."""
+    """Mean of these steps; the same for the next field."""
     mean_rank_tokens: float | None
 
 

@@ -19,14 +19,14 @@ _SPECIAL = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     '"': "''",
-    # In braces, so that two of them are not joined.
+    # Braces keep two of them from joining.
     "'": "{'}",
     "`": "{`}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     UNKNOWN: "--",
-    # Two of them would be joined to a dash.
+    # Braces keep two of them from becoming a dash.
     "-": r"-{}",
     # At the start of a row, [ would be read as an argument of the line break before it.
     "[": "{[}",

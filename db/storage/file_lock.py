@@ -1,7 +1,6 @@
 """Locks on files between processes; the kernel releases one when its holder ends, even by SIGKILL.
 
-The package `filelock` does not fit: where a file system has no flock it falls back to marker files, which outlive a
-killed holder.
+Not the package `filelock`: without flock it falls back to marker files, which remain after SIGKILL.
 """
 
 import fcntl

@@ -173,7 +173,7 @@ class JsonStream:
         self._fill()
 
     def _fill(self) -> None:
-        # As much again as the window holds, so that a long value is not parsed once per chunk.
+        # Double the window, so that a long value is not parsed again for every chunk.
         wanted = max(_CHUNK_BYTES, len(self._window) - self._at)
         try:
             chunk = self._file.read(wanted)

@@ -35,7 +35,7 @@ def file_in_run(runs_dir: Path, run_id: str, path: str) -> Path | None:
         found = (root / path).resolve()
         is_ours = found.is_relative_to(root) and found.is_file() and os.access(found, os.R_OK)
     except (OSError, RuntimeError, ValueError):
-        # The name is too long or contains NUL, or links form a loop.
+        # The path is too long, contains NUL, or has a loop of links.
         return None
     return found if is_ours else None
 

@@ -55,7 +55,7 @@ def _count_lines(connection: sa.Connection) -> None:
 
 
 def _summarise_steps(connection: sa.Connection) -> None:
-    """Fill in what ingest keeps from now on: those attempts will not be read again."""
+    """Fill the new columns of existing attempts, which ingest does not read again."""
     attempts = connection.execute(sa.text("SELECT run_id, attempt FROM attempts")).all()
     newest = sa.text(
         "SELECT step_time_s, data_time_s, num_tokens, num_padded_tokens FROM steps WHERE run_id = :run_id"
