@@ -174,18 +174,3 @@ class StepProfiler:
             "summary": summarize(self._trace).to_dict(),
             "trace": self._trace.relative_to(self._run_dir).as_posix(),
         }
-
-
-class NoProfiler:
-    """Profiles nothing."""
-
-    is_tracing = False
-
-    def start(self) -> None:
-        """Do nothing."""
-
-    def step(self) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing."""

@@ -19,7 +19,7 @@ from elasticqa.models.acceleration import check_ranks_agree, choose_acceleration
 from elasticqa.models.fused_layers import fuse_layers
 from elasticqa.models.parallelize import DTYPES, is_sharded, parallelize
 from elasticqa.models.question_answering import QuestionAnswerer, feature_losses
-from elasticqa.profiling.step_profiler import NoProfiler, StepProfiler
+from elasticqa.profiling.step_profiler import StepProfiler
 from elasticqa.run.attempt import Attempt
 from elasticqa.run.home import home
 from elasticqa.run.recorder import Recorder
@@ -69,14 +69,12 @@ def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: St
     return Trainer(
         config=config,
         topology=topology,
-        plan=plan,
         sampler=sampler,
         train_step=train_step,
         recorder=recorder,
         checkpointer=checkpointer,
         progress=progress,
         evaluate=_evaluator(task, topology, train_step, attempt),
-        profiler=NoProfiler(),
         stop=stop,
     )
 
@@ -175,6 +173,6 @@ def add_profiler(trainer: Trainer, attempt: Attempt) -> None:
             attempt=attempt.number,
             rank=trainer.topology.rank,
             step=progress.step,
-            num_steps=trainer.plan.num_steps,
+            num_steps=progress.plan.num_steps,
             device_type=trainer.topology.device.type,
         )

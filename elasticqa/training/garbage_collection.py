@@ -12,8 +12,3 @@ def settle() -> None:
     # Collect garbage first: frozen garbage, and the device memory that it holds, would never be freed.
     gc.collect()
     gc.freeze()
-
-
-def unsettle() -> None:
-    """Include all objects again."""
-    gc.unfreeze()

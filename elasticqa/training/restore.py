@@ -51,7 +51,7 @@ def _record_changes(trainer: Trainer, attempt: Attempt) -> None:
 
 def setup_facts(trainer: Trainer, loaded: Loaded, attempt: Attempt, resumed_from: str | None) -> dict[str, Any]:
     """Return the fields of the `setup` line; the trainer must be restored."""
-    config, plan, precision = trainer.config, trainer.plan, trainer.train_step.precision
+    config, plan, precision = trainer.config, trainer.progress.plan, trainer.train_step.precision
     answerer = loaded.answerer
     acceleration = choose_acceleration(config, trainer.topology, answerer, precision, plan.num_steps)
     return {

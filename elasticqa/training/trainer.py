@@ -1,5 +1,6 @@
 """The training loop, from the restored step to the last one."""
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,14 +9,13 @@ from signal import Signals
 from torch import nn
 
 from elasticqa.checkpoint.checkpointer import Checkpointer
-from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import Sampler, StepBatch
 from elasticqa.distributed.topology import Topology
 from elasticqa.elastic.signals import StopRequest
 from elasticqa.errors import MicroBatchTooLargeError
 from elasticqa.models.parallelize import free_gathered_weights
-from elasticqa.profiling.step_profiler import NoProfiler, ProfileError, StepProfiler
+from elasticqa.profiling.step_profiler import ProfileError, StepProfiler
 from elasticqa.run.metrics import Evaluation
 from elasticqa.run.recorder import Recorder
 from elasticqa.training import garbage_collection
@@ -31,15 +31,14 @@ class Trainer:
 
     config: TrainConfig
     topology: Topology
-    plan: BatchPlan
     sampler: Sampler
     train_step: TrainStep
     recorder: Recorder
     checkpointer: Checkpointer
     progress: Progress
     evaluate: Callable[[nn.Module, int], Evaluation | None] | None
-    profiler: StepProfiler | NoProfiler
     stop: StopRequest
+    profiler: StepProfiler | None = None
     first_pass_time_s: float = field(init=False, default=0.0)
     """Seconds of the pass before the first step, in which layers are compiled."""
     metrics: MetricsQueue = field(init=False)
@@ -72,12 +71,13 @@ class Trainer:
             self._loop()
             self._finish()
         finally:
-            garbage_collection.unsettle()
+            gc.unfreeze()
 
     def _start(self) -> None:
         began = time.perf_counter()
         self.train_step.prime(self.progress.step)
-        self._start_profiler()
+        if self.profiler is not None:
+            self._start_profiler(self.profiler)
         self.metrics.restart_clock()
         self.first_pass_time_s = time.perf_counter() - began
         if self._is_evaluation_missing():
@@ -93,7 +93,8 @@ class Trainer:
                 garbage_collection.settle()
                 is_first = False
             self._read_metrics(lag=0 if self.topology.device.type == "cpu" else 2)
-            self._profile()
+            if self.profiler is not None:
+                self._profile(self.profiler)
             evaluates = self._is_due(self.config.eval_every_steps)
             if evaluates or self._is_due(self.config.checkpoint_every_steps):
                 self._save("evaluation" if evaluates else "interval")
@@ -102,7 +103,8 @@ class Trainer:
 
     def _finish(self) -> None:
         self._read_metrics(lag=0)
-        self.profiler.stop()
+        if self.profiler is not None:
+            self.profiler.stop()
         if self.progress.is_at_end:
             self._save("final")
             self._evaluate()
@@ -126,11 +128,12 @@ class Trainer:
         if self.recorder.is_run_removed or self.checkpointer.has_failed:
             # Vote to stop, so that all ranks stop after the same step; the save then raises the error on all ranks.
             self.stop.request()
-        learning_rate = learning_rate_at(self.progress.step, self.plan.num_steps, self.config)
+        learning_rate = learning_rate_at(self.progress.step, self.progress.plan.num_steps, self.config)
         step_batch, output = self._run(learning_rate)
         self.progress.step += 1
         self.recorder.log_features(self.progress.step, output.fed_ids)
-        self.metrics.push(step_batch, output, learning_rate, is_profiled=self.profiler.is_tracing)
+        is_profiled = self.profiler is not None and self.profiler.is_tracing
+        self.metrics.push(step_batch, output, learning_rate, is_profiled=is_profiled)
 
     def _run(self, learning_rate: float) -> tuple[StepBatch, StepOutput]:
         """Run a step; while a micro-batch does not fit into memory, halve the micro-batch size and try again."""
@@ -155,17 +158,17 @@ class Trainer:
             self.checkpointer.close()
             raise
 
-    def _start_profiler(self) -> None:
+    def _start_profiler(self, profiler: StepProfiler) -> None:
         try:
-            self.profiler.start()
+            profiler.start()
         except ProfileError as error:
             self.recorder.log_event("profile_lost", str(error))
-            self.profiler = NoProfiler()
+            self.profiler = None
 
-    def _profile(self) -> None:
+    def _profile(self, profiler: StepProfiler) -> None:
         """Report a step to the profiler; writing the trace does not count as part of a step."""
         try:
-            profile = self.profiler.step()
+            profile = profiler.step()
         except ProfileError as error:
             self.recorder.log_event("profile_lost", str(error))
             return
@@ -174,7 +177,7 @@ class Trainer:
             self.recorder.write("profile", profile)
             self.progress.is_profiled = True
             # Free the profiler and its trace, which are reference cycles.
-            garbage_collection.unsettle()
+            gc.unfreeze()
             garbage_collection.settle()
             self.metrics.restart_clock()
 

@@ -13,7 +13,6 @@ from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import Sampler
 from elasticqa.distributed.topology import Topology
 from elasticqa.elastic.signals import StopRequest
-from elasticqa.profiling.step_profiler import NoProfiler
 from elasticqa.run.journal import FeatureLog, Journal
 from elasticqa.run.metrics import Evaluation
 from elasticqa.run.recorder import Recorder
@@ -54,7 +53,6 @@ def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trai
     return Trainer(
         config=config,
         topology=topology,
-        plan=plan,
         sampler=Sampler(
             plan,
             FEATURES.lengths,
@@ -75,7 +73,6 @@ def trainer(directory: Path, topology: Topology = ALONE, **changes: Any) -> Trai
         ),
         progress=progress,
         evaluate=evaluate,
-        profiler=NoProfiler(),
         stop=StopRequest(),
     )
 

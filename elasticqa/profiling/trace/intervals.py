@@ -7,11 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Times = NDArray[np.int64]
-
-
-def empty() -> Times:
-    """Return the empty set."""
-    return np.empty((0, 2), dtype=np.int64)
+EMPTY: Times = np.empty((0, 2), dtype=np.int64)
 
 
 def union(starts: Times, ends: Times) -> Times:
@@ -23,7 +19,7 @@ def union(starts: Times, ends: Times) -> Times:
     is_some = ends > starts
     starts, ends = starts[is_some], ends[is_some]
     if not len(starts):
-        return empty()
+        return EMPTY
     order = np.argsort(starts, kind="stable")
     starts, reach = starts[order], np.maximum.accumulate(ends[order])
     opens = np.flatnonzero(starts[1:] > reach[:-1]) + 1
@@ -34,7 +30,7 @@ def union(starts: Times, ends: Times) -> Times:
 
 def union_of(sets: list[Times]) -> Times:
     """Return the union of sets."""
-    every = np.concatenate([empty(), *sets])
+    every = np.concatenate([EMPTY, *sets])
     return union(every[:, 0], every[:, 1])
 
 

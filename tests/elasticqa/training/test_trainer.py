@@ -149,7 +149,7 @@ def test_progress_of_a_checkpoint_restores_another_trainer(tmp_path: Path) -> No
 
 def test_run_resumed_at_its_last_step_only_evaluates(tmp_path: Path) -> None:
     made = trainer(tmp_path)
-    made.progress.step = made.plan.num_steps
+    made.progress.step = made.progress.plan.num_steps
     before = [parameter.clone() for parameter in made.train_step.model.parameters()]
     made.train()
     assert "step" not in lines(tmp_path, made)
