@@ -43,11 +43,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "Settings":
-        """Return the settings of a process.
-
-        Raises:
-            SettingsError: a variable has an invalid value.
-        """
+        """Return the settings of a process."""
         hosts = environ.get("ELASTICQA_DASHBOARD_HOSTS", "")
         return cls(
             home=home_of(environ),

@@ -116,12 +116,9 @@ class JobRequest:
 
 
 def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobRequest:
-    """Return the request for an application.
+    """Return the request for an application with one role, whose replicas are nodes: ``min_replicas`` are needed.
 
-    Args:
-        app: application with one role; its replicas are nodes, of which ``min_replicas`` are needed.
-        config: resolved options of the scheduler.
-        logs: log directory, the same on every node.
+    The log directory must be the same on every node.
 
     Raises:
         SlurmError: the application has several roles or a name that Slurm cannot use.
@@ -149,8 +146,8 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
     cpus = f"--cpus-per-task={role.resource.cpu}" if role.resource.cpu > 0 else ""
     task, watch = _task(role), ""
     if is_elastic:
-        # Otherwise Slurm ends the job with a lost node, though fewer nodes are enough. A job that needs all of its
-        # nodes is requeued then.
+        # Without --no-kill, Slurm ends an elastic job when it loses a node. A job that needs all of its nodes does not
+        # get the flag: Slurm requeues it.
         command.append("--no-kill")
         joiner = growth.JOINER.format(task=shlex.quote(task), cpus=cpus, asked_to_stop=EXIT_ASKED_TO_STOP)
         excluded = str(config.get("exclude") or "")

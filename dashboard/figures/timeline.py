@@ -1,6 +1,6 @@
 """Figure of a run over the wall clock: ranks, restarts, lost steps, checkpoints and evaluations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
 
@@ -8,6 +8,8 @@ from dashboard.figures.style import MUTED, axis, color_of, figure, plain, time_u
 from dashboard.text import formats
 from db.queries import AttemptSpan, CheckpointRow, EvaluationRow
 
+_Clock = Callable[[float], float]
+"""Unix seconds to the position on the time axis."""
 _LOST = "#c9463d"
 _MAX_NAMED = 8
 _END_SYMBOLS = {"finished": "circle", "preempted": "diamond", "running": "triangle-right"}
@@ -21,45 +23,32 @@ def timeline_figure(
     if not stretches:
         return figure([], "", "")
     sizes = {stretch.attempt: stretch.world_size for stretch in stretches}
-    clock = _Clock(stretches)
-    traces = [_world_size(stretches, clock)]
-    if any(stretch.lost_since is not None for stretch in stretches):
-        traces.append(_lost(stretches, clock))
+    start, end = stretches[0].started_at, max(stretch.ended_at for stretch in stretches)
+    unit_s, unit = time_unit(end - start)
+
+    def at(t: float) -> float:
+        return (t - start) / unit_s
+
     # A checkpoint often follows an evaluation within a second, so the two kinds are drawn at different heights.
-    saved = [(clock.at(row.t), 0.7 * sizes[row.attempt], _saved(row)) for row in checkpoints if row.attempt in sizes]
-    scored = [(clock.at(row.t), 0.4 * sizes[row.attempt], _scored(row)) for row in evaluations if row.attempt in sizes]
-    traces += [
+    saved = [(at(row.t), 0.7 * sizes[row.attempt], _saved(row)) for row in checkpoints if row.attempt in sizes]
+    scored = [(at(row.t), 0.4 * sizes[row.attempt], _scored(row)) for row in evaluations if row.attempt in sizes]
+    traces = [
+        _world_size(stretches, at),
+        _lost(stretches, at),
         _marks("checkpoint", saved, "line-ns", color_of(3)),
         _marks("evaluation", scored, "star-diamond", color_of(1)),
-        _ends(stretches, clock),
+        _ends(stretches, at, 0.15 * at(end)),
     ]
     largest = max(sizes.values())
     ranks = axis("ranks at work", range=[0, 1.25 * largest], tickformat="d", dtick=max(1, -(-largest // 8)))
     return figure(
         [trace for trace in traces if len(trace.x)],
-        f"time since the first start ({clock.unit})",
+        f"time since the first start ({unit})",
         "",
         yaxis=ranks,
         hovermode="closest",
         height=320,
     )
-
-
-class _Clock:
-    """Time since the first start, in a unit that suits the whole span."""
-
-    def __init__(self, stretches: Sequence[AttemptSpan]) -> None:
-        self._start = stretches[0].started_at
-        self._end = max(stretch.ended_at for stretch in stretches)
-        self._unit_s, self.unit = time_unit(self._end - self._start)
-
-    def at(self, t: float) -> float:
-        """Return the position of a time on the axis."""
-        return (t - self._start) / self._unit_s
-
-    def is_early(self, t: float) -> bool:
-        """Return whether a text that ends at this time would begin left of the axis."""
-        return t - self._start < 0.15 * (self._end - self._start)
 
 
 def _saved(row: CheckpointRow) -> str:
@@ -77,12 +66,12 @@ def _scored(row: EvaluationRow) -> str:
     return f"step {row.step:,}, F1 {'unknown' if row.f1 is None else f'{row.f1:.2f}'}"
 
 
-def _world_size(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
+def _world_size(stretches: Sequence[AttemptSpan], at: _Clock) -> go.Scatter:
     times: list[float] = []
     sizes: list[int] = []
     for stretch in stretches:
         # Zero before and after each attempt, so that a wait between attempts is visible.
-        began, ended = clock.at(stretch.started_at), clock.at(stretch.ended_at)
+        began, ended = at(stretch.started_at), at(stretch.ended_at)
         times += [began, began, ended, ended]
         sizes += [0, stretch.world_size, stretch.world_size, 0]
     return go.Scatter(
@@ -97,14 +86,14 @@ def _world_size(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
     )
 
 
-def _lost(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
+def _lost(stretches: Sequence[AttemptSpan], at: _Clock) -> go.Scatter:
     times: list[float | None] = []
     sizes: list[int | None] = []
     texts: list[str | None] = []
     for stretch in stretches:
         if stretch.lost_since is None:
             continue
-        times += [clock.at(stretch.lost_since), clock.at(stretch.ended_at), None]
+        times += [at(stretch.lost_since), at(stretch.ended_at), None]
         sizes += [stretch.world_size, stretch.world_size, None]
         texts += [f"attempt {stretch.attempt}: {stretch.num_redone:,} steps lost and redone"] * 2 + [None]
     return go.Scatter(
@@ -130,15 +119,16 @@ def _marks(name: str, points: list[tuple[float, float, str]], symbol: str, color
     )
 
 
-def _ends(stretches: Sequence[AttemptSpan], clock: _Clock) -> go.Scatter:
+def _ends(stretches: Sequence[AttemptSpan], at: _Clock, early: float) -> go.Scatter:
     return go.Scatter(
         name="end of an attempt",
-        x=[clock.at(stretch.ended_at) for stretch in stretches],
+        x=[at(stretch.ended_at) for stretch in stretches],
         y=[stretch.world_size for stretch in stretches],
         text=[plain(stretch.status) for stretch in stretches],
         hovertext=[_end(stretch) for stretch in stretches],
         mode="markers+text" if len(stretches) <= _MAX_NAMED else "markers",
-        textposition=["top right" if clock.is_early(stretch.ended_at) else "top left" for stretch in stretches],
+        # A text to the left of an early mark would begin left of the axis.
+        textposition=["top right" if at(stretch.ended_at) < early else "top left" for stretch in stretches],
         marker={
             "symbol": [_END_SYMBOLS.get(stretch.status, "x") for stretch in stretches],
             "color": [_END_COLORS.get(stretch.status, _LOST) for stretch in stretches],

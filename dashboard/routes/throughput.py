@@ -24,6 +24,7 @@ from db.queries import (
 )
 
 MAX_GROUPS = 40
+FILTERS = ("device_name", "parallel")
 router = APIRouter(include_in_schema=False)
 
 
@@ -33,16 +34,6 @@ class ThroughputQuery(PageQuery):
     recipe: str = ""
     device_name: str = ""
     parallel: str = ""
-
-
-@dataclass(frozen=True)
-class ShownGroups:
-    """The groups of the page, fastest first."""
-
-    groups: list[Group]
-    num_left_out: int
-    choices: dict[str, list[str]]
-    """Hardware and strategy: all values among the groups of the recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +54,16 @@ def throughput(
     request: Request, session: SessionDep, group_cache: GroupCacheDep, query: Annotated[ThroughputQuery, Query()]
 ) -> Response:
     """Show the groups, fastest first."""
-    found = shown_groups(group_cache.get(session, throughput_groups, query.recipe or None), query)
-    speeds = step_speeds_of(session, [group.repeats[0].run_id for group in found.groups])
+    groups = group_cache.get(session, throughput_groups, query.recipe or None)
+    shown, num_left_out = shown_groups(groups, query)
+    speeds = step_speeds_of(session, [group.repeats[0].run_id for group in shown])
     context = {
-        "rows": [throughput_row(group, speeds[group.repeats[0].run_id]) for group in found.groups],
-        "distinguishing_settings": distinguishing_settings(found.groups, labels.row),
-        "found": found,
+        "rows": [throughput_row(group, speeds[group.repeats[0].run_id]) for group in shown],
+        "distinguishing_settings": distinguishing_settings(shown, labels.row),
+        "num_left_out": num_left_out,
+        "choices": {
+            name: sorted({value for group in groups if (value := getattr(group.setting, name))}) for name in FILTERS
+        },
         "query": query,
         "most_steps": SUMMARY_STEPS,
     }
@@ -79,20 +74,16 @@ def throughput(
 def figure(session: SessionDep, group_cache: GroupCacheDep, query: Annotated[ThroughputQuery, Query()]) -> Response:
     """Return the throughput of every group of the page, in the order of its table."""
     groups = group_cache.get(session, throughput_groups, query.recipe or None)
-    return figure_response(throughput_figure(shown_groups(groups, query).groups))
+    return figure_response(throughput_figure(shown_groups(groups, query)[0]))
 
 
-def shown_groups(groups: list[Group], query: ThroughputQuery) -> ShownGroups:
-    """Return the newest groups that match and fit on a page, fastest first."""
-    choices = {
-        name: sorted({value for group in groups if (value := getattr(group.setting, name))})
-        for name in ("device_name", "parallel")
-    }
-    for name in choices:
+def shown_groups(groups: list[Group], query: ThroughputQuery) -> tuple[list[Group], int]:
+    """Return the newest groups that match and fit on a page, fastest first, and the number of those left out."""
+    for name in FILTERS:
         wanted = getattr(query, name)
         groups = [group for group in groups if not wanted or getattr(group.setting, name) == wanted]
     newest = sorted(groups[:MAX_GROUPS], key=lambda group: -statistics.median(group.values_of("samples_per_s")))
-    return ShownGroups(newest, max(0, len(groups) - MAX_GROUPS), choices)
+    return newest, len(groups) - len(newest)
 
 
 def throughput_row(group: Group, steps: StepSpeed) -> ThroughputRow:

@@ -34,7 +34,13 @@ def batch_plan(config: TrainConfig, num_train_features: int, world_size: int) ->
     >>> batch_plan(TrainConfig(global_batch_size=4, epochs=2), num_train_features=10, world_size=3).num_steps
     6
     """
-    size = config.with_global_batch_size(world_size).checked_global_batch_size(world_size)
+    size = config.with_global_batch_size(world_size).global_batch_size
+    assert size is not None
+    if size < world_size:
+        raise ConfigError(
+            f"global_batch_size={size} cannot feed world_size={world_size}: every rank needs a "
+            f"feature; use at most {size} ranks or raise --global-batch-size"
+        )
     if num_train_features == 0:
         raise ConfigError(
             f"dataset={config.dataset!r} has 0 training features: at least one answer must be in its context"

@@ -64,11 +64,7 @@ RECIPES: dict[str, TrainConfig] = {
 
 
 def recipe(name: str) -> TrainConfig:
-    """Return the config of a recipe.
-
-    Raises:
-        ConfigError: there is no such recipe.
-    """
+    """Return the config of a recipe; refuse an unknown name."""
     if name not in RECIPES:
         raise ConfigError(f"recipe={name!r} is not known: use one of {', '.join(sorted(RECIPES))}")
     return replace(RECIPES[name], recipe=name)

@@ -137,21 +137,6 @@ class TrainConfig:
             return self
         return replace(self, global_batch_size=self.micro_batch_size * first_world_size)
 
-    def checked_global_batch_size(self, world_size: int) -> int:
-        """Return the global batch size, which must be set already.
-
-        Raises:
-            ConfigError: a rank would have no feature.
-        """
-        size = self.global_batch_size
-        assert size is not None
-        if size < world_size:
-            raise ConfigError(
-                f"global_batch_size={size} cannot feed world_size={world_size}: every rank needs a "
-                f"feature; use at most {size} ranks or raise --global-batch-size"
-            )
-        return size
-
     def differences(
         self, recorded: dict[str, Any], may_change: frozenset[str] | None = None
     ) -> dict[str, tuple[Any, Any]]:

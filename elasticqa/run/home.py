@@ -38,11 +38,7 @@ def home(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
 
 
 def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
-    """Return the directory of all run directories; it is not created.
-
-    Raises:
-        ConfigError: as `home` does.
-    """
+    """Return the directory of all run directories, which is not created, in the home directory, which is."""
     return runs_dir_of(home(environ))
 
 

@@ -24,12 +24,7 @@ class LineWriter:
     """
 
     def __init__(self, path: Path, *, is_numbered: bool) -> None:
-        """Create the file.
-
-        Args:
-            path: of the file, which must not exist.
-            is_numbered: set `n` of every line to its number in the file, from 1.
-        """
+        """Create the file, which must not exist; numbered lines have their number in the file, from 1, as `n`."""
         self.path = path
         self._is_numbered = is_numbered
         self._queue: deque[dict[str, Any] | threading.Event] = deque()
@@ -141,7 +136,7 @@ class LineWriter:
                 self._pending = self._pending[written:]
                 self._is_synced = False
         except OSError as error:
-            self._stalled = JournalError(f"{self.path} cannot be written ({error.strerror}): free its file system")
+            self._stalled = JournalError(f"{self.path} cannot be written ({error.strerror}): free space there")
             return
         self._stalled = None
         if self._is_synced:

@@ -137,8 +137,8 @@ class StudyMatrix:
         All repeats have the same seed: they do the same work and differ in time only. ``--resume=none`` keeps a
         repeat from resuming an unfinished run of the same config.
         """
-        batch = config.with_global_batch_size(1).checked_global_batch_size(1) * cell.scale
-        flags = [*self.flags, "--resume=none", f"--global-batch-size={batch}"]
+        batch = config.global_batch_size or config.micro_batch_size
+        flags = [*self.flags, "--resume=none", f"--global-batch-size={batch * cell.scale}"]
         if config.max_train_features is not None and cell.scale > 1:
             flags.append(f"--max-train-features={config.max_train_features * cell.scale}")
         return flags
@@ -151,7 +151,7 @@ def check_work(matrix: StudyMatrix, config: TrainConfig, num_train_features: int
         ConfigError: a world size exceeds the global batch, or the data is too small for weak scaling.
     """
     limit = config.max_train_features or num_train_features
-    reference = batch_plan(config.with_global_batch_size(1), min(num_train_features, limit), 1)
+    reference = batch_plan(config, min(num_train_features, limit), 1)
     num_samples = reference.samples_seen(reference.num_steps)
     for cell in matrix.cells():
         cell_config = parse_config(matrix.flags_of(cell, config))
@@ -182,11 +182,7 @@ def numbers(text: str, what: str) -> tuple[int, ...]:
 
 
 def strategies(text: str) -> tuple[str, ...]:
-    """Return the strategies in a list such as ``ddp,fsdp``, without duplicates.
-
-    Raises:
-        ConfigError: a strategy is unknown.
-    """
+    """Return the strategies in a list such as ``ddp,fsdp``, without duplicates; refuse unknown ones."""
     for part in text.split(","):
         if part not in STRATEGIES:
             raise ConfigError(

@@ -120,13 +120,13 @@ def load(path: Path) -> Study:
     first = lines[0] if lines else {}
     if first.get("kind") != "study" or first.get("schema_version") != SCHEMA_VERSION:
         raise ConfigError(
-            f"{path} does not begin as a study of this release: its first line is of kind "
+            f"{path} is not a study file of this release: its first line has kind "
             f"{shown(first.get('kind'))}, schema_version {shown(first.get('schema_version'))}"
         )
     try:
         study = Study(path, StudyMatrix.of(first["plan"]))
     except (KeyError, TypeError) as error:
-        raise ConfigError(f"{path} lacks {error} in its plan: start a new study") from error
+        raise ConfigError(f"{path} has no {error} in its first line: start a new study") from error
     slots = {(slot.cell.name, slot.repeat): slot for slot in study.slots()}
     by_id: dict[str, StudyRun] = {}
     for line in lines[1:]:
