@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 BUSY_TIMEOUT_MS = 30_000
-"""How long a writer waits for another writer."""
+"""Time that a writer waits for another writer."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 _IMMEDIATE = "record_writer"
 
@@ -49,7 +49,7 @@ def create_engine_for(url: str) -> Engine:
         if parsed.get_backend_name() != "sqlite":
             return create_engine(parsed, pool_pre_ping=True)
         if parsed.database and parsed.database != ":memory:":
-            # Private, because the fallback for a shared home is in a directory that other users can write.
+            # Create it with mode 0700: for a shared home it is in a directory that other users can write.
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         engine = create_engine(parsed)
     except (ArgumentError, ModuleNotFoundError) as error:
@@ -110,6 +110,22 @@ def database_errors(engine: Engine) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def open_database(url: str) -> Iterator[Engine]:
+    """Yield the engine of a database after `migrate`.
+
+    Raises:
+        DatabaseError: the database cannot be used.
+    """
+    engine = create_engine_for(url)
+    try:
+        migrate(engine)
+        with database_errors(engine):
+            yield engine
+    finally:
+        engine.dispose()
+
+
 def _upgrade(engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
@@ -133,10 +149,10 @@ def _revision(connection: Connection, known: set[str]) -> str | None:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    # The driver's own BEGIN comes too late and never takes the write lock; _begin_sqlite replaces it.
+    # Turn off the driver's BEGIN, which comes too late and takes no write lock; _begin_sqlite replaces it.
     connection.isolation_level = None
     cursor = connection.cursor()
-    # First, because the change to WAL may wait for another process.
+    # Set the timeout first: the change to WAL may wait for another process.
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     _use_wal(cursor)
     cursor.execute("PRAGMA synchronous = NORMAL")
@@ -145,7 +161,7 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 
 
 def _use_wal(cursor: sqlite3.Cursor) -> None:
-    # SQLite ignores its timeout here while another connection is about to write.
+    # Retry: SQLite does not apply its busy timeout to this statement.
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:

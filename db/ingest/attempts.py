@@ -9,15 +9,14 @@ from db.journal_schema import AttemptLine, EndLine, HostsLine, Line, SetupLine, 
 from db.models import Attempt
 
 MAX_QUEUE_WAIT_S = 365 * 86_400.0
+_STARTED = (
+    *("provenance", "name", "note", "config", "world_size", "num_nodes", "restart_count"),
+    *("software", "git", "scheduler", "command"),
+)
 
 
 def submitted_at(run_id: str, started_at: float) -> float | None:
-    """Return the Unix time at which a run id was made, or None if the id has no plausible time.
-
-    Args:
-        run_id: any name; only a ULID contains a time.
-        started_at: Unix time of the first line; the time of a name that only looks like a ULID is far from it.
-    """
+    """Return the Unix time at which a run id was made, or None if it is no ULID of the year before the start."""
     try:
         made_at = float(ULID.from_str(run_id).timestamp)
     except ValueError:
@@ -30,7 +29,7 @@ def new_attempt(run_id: str, number: int) -> Attempt:
     return Attempt(
         run_id=run_id,
         attempt=number,
-        # Above every real node, so that any journal replaces these values.
+        # Larger than any real node rank, so that the first journal replaces these values.
         node_rank=2**31 - 1,
         status="running",
         started_at=0.0,
@@ -57,7 +56,7 @@ def apply_line(attempt: Attempt, node_rank: int, line: Line, raw: Mapping[str, A
 
 
 def _apply_start(attempt: Attempt, node_rank: int, line: AttemptLine) -> None:
-    # Journals may be read in any order: the facts of the lowest node count.
+    # Journals are read in any order: use the facts of the lowest node rank.
     known = {item["node_rank"] for item in attempt.hosts}
     if line.host and node_rank not in known:
         attempt.hosts = _in_order([*attempt.hosts, {**line.host, "node_rank": node_rank}])
@@ -65,9 +64,7 @@ def _apply_start(attempt: Attempt, node_rank: int, line: AttemptLine) -> None:
         return
     attempt.node_rank = node_rank
     attempt.started_at = line.t if line.started_at is None else line.started_at
-    for name in ("provenance", "name", "note", "config", "world_size", "num_nodes", "restart_count"):
-        setattr(attempt, name, getattr(line, name))
-    for name in ("software", "git", "scheduler", "command"):
+    for name in _STARTED:
         setattr(attempt, name, getattr(line, name))
     attempt.queue_wait_s = _queue_wait_s(attempt)
 
@@ -98,7 +95,7 @@ def _apply_end(attempt: Attempt, line: EndLine) -> None:
         attempt.end_step = line.step
     _add_phases(attempt, line.phases)
     if not attempt.steady_time_s:
-        # A result without step lines; otherwise the throughput comes from the steps.
+        # Only for a result without step lines; otherwise the throughput comes from the steps.
         attempt.samples_per_s, attempt.tokens_per_s = line.samples_per_s, line.tokens_per_s
 
 

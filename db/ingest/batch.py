@@ -1,11 +1,13 @@
 """Inserts new lines of some journals as rows, in the transaction of the caller."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, Table, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from db.engine import lock, write_locked
 from db.ingest.attempts import add_evaluations, add_steps, apply_line, new_attempt
 from db.ingest.journal_files import Delta, FilePosition, Problem
 from db.ingest.run_summary import summarise_run
@@ -13,6 +15,14 @@ from db.ingest.step_summaries import summarise_steps
 from db.models import Annotation, Attempt, Base, Evaluation, JournalFile, Run, Step
 
 _Attempts = dict[tuple[str, int], Attempt]
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Session]:
+    """Yield a session in a transaction; one process at a time can be in it."""
+    with Session(write_locked(engine)) as session, session.begin():
+        lock(session.connection(), "ingest")
+        yield session
 
 
 def file_positions(connection: Connection, paths: Collection[str] | None = None) -> dict[str, FilePosition]:
@@ -116,16 +126,12 @@ def _summarise(session: Session, run_ids: Sequence[str], attempts: _Attempts) ->
     of_run: dict[str, list[Attempt]] = {}
     for _, attempt in sorted(attempts.items()):
         of_run.setdefault(attempt.run_id, []).append(attempt)
-    # Referenced until the end: the session drops unreferenced objects and would query them one by one.
-    num_lines = _num_lines(session, run_ids)
+    of_runs = select(JournalFile.run_id, func.sum(JournalFile.num_lines)).where(JournalFile.run_id.in_(run_ids))
+    num_lines = {row[0]: int(row[1]) for row in session.execute(of_runs.group_by(JournalFile.run_id))}
+    # Load all runs with one query and keep references: `merge` would query dropped objects one by one.
     held = {run.run_id: run for run in session.scalars(select(Run).where(Run.run_id.in_(run_ids)))}
     for run_id, its_attempts in of_run.items():
         held[run_id] = session.merge(summarise_run(its_attempts, annotations.get(run_id, []), num_lines[run_id]))
-
-
-def _num_lines(session: Session, run_ids: Sequence[str]) -> dict[str, int]:
-    of_runs = select(JournalFile.run_id, func.sum(JournalFile.num_lines)).where(JournalFile.run_id.in_(run_ids))
-    return {run_id: int(total) for run_id, total in session.execute(of_runs.group_by(JournalFile.run_id))}
 
 
 def _insert(session: Session, model: type[Base], rows: list[dict[str, Any]]) -> None:

@@ -4,10 +4,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sqlalchemy import Engine, func, select
-from sqlalchemy.orm import Session
 
-from db.engine import create_engine_for, database_errors, lock, migrate, write_locked
-from db.ingest.batch import delete_run_rows
+from db.engine import open_database
+from db.ingest.batch import delete_run_rows, writing
 from db.models import JournalFile
 from db.storage.home import RUN_ID_PATTERN, database_url, home_of, runs_dir_of
 from db.storage.run_files import REPORTED_DIR
@@ -29,19 +28,13 @@ def forget_run(environ: Mapping[str, str], run_id: str) -> int:
             raise ForgetError(
                 f"run {run_id!r} has a directory in {root}: delete that first; the database only indexes it"
             )
-    engine = create_engine_for(database_url(environ))
-    try:
-        migrate(engine)
-        with database_errors(engine), Session(write_locked(engine)) as session, session.begin():
-            lock(session.connection(), "ingest")
-            num_lines = session.scalar(select(func.sum(JournalFile.num_lines)).where(JournalFile.run_id == run_id))
-            if num_lines is None:
-                raise ForgetError(
-                    f"run {run_id!r} is not in the database; give the whole id: `elasticqa runs` lists the ids"
-                )
-            delete_run_rows(session, run_id)
-    finally:
-        engine.dispose()
+    with open_database(database_url(environ)) as engine, writing(engine) as session:
+        num_lines = session.scalar(select(func.sum(JournalFile.num_lines)).where(JournalFile.run_id == run_id))
+        if num_lines is None:
+            raise ForgetError(
+                f"run {run_id!r} is not in the database; give the whole id: `elasticqa runs` lists the ids"
+            )
+        delete_run_rows(session, run_id)
     return int(num_lines)
 
 
@@ -49,18 +42,13 @@ def forget_deleted_runs(engine: Engine, roots: Collection[Path], unseen: Collect
     """Remove the runs that have a deleted file; return their ids.
 
     The next ingest reads the remaining files of such a run again. A file that cannot be accessed does not count as
-    deleted.
-
-    Args:
-        engine: of a database with runs of these directories only.
-        roots: runs directories.
-        unseen: paths of files, relative to a runs directory, that were read before and not found this time.
+    deleted. The database must contain runs of the directories `roots` only; `unseen` are the paths in them that were
+    read before and not found this time.
     """
     deleted = {path for path in unseen if all(_is_deleted(root / path) for root in roots)}
     if not deleted:
         return set()
-    with Session(write_locked(engine)) as session, session.begin():
-        lock(session.connection(), "ingest")
+    with writing(engine) as session:
         # Another process may have removed them first.
         run_ids = set(session.scalars(select(JournalFile.run_id).where(JournalFile.path.in_(deleted))))
         for run_id in run_ids:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import inspect
 
-from db.ingest.lines import LineError, parse, read, values_of
+from db.ingest.lines import LineError, parse, values_of
 from db.journal_schema import LINES, SCHEMA_VERSION, AnnotationLine, AttemptLine, Count, Line
 from db.models import Annotation, Base, Checkpoint, Evaluation, Event, Profile, Step, SystemSample
 from db.storage.run_files import RunFile
@@ -26,7 +26,7 @@ _KEYS = {
     table: tuple(name for name in ("run_id", "attempt", "node_rank", "line") if name in inspect(table).columns)
     for table in (*_TABLES.values(), Annotation)
 }
-"""Columns that come from the place of a line, not from the line."""
+"""Columns that come from the line's file and number, not from its content."""
 _FROM_ANY_NODE = frozenset({"attempt", "event", "system", "profile"})
 
 
@@ -136,7 +136,7 @@ class _Reader:
         return True
 
     def _take(self, line: dict[str, Any]) -> None:
-        # Even an invalid line counts.
+        # Count invalid lines too.
         self._last_n += 1
         try:
             number = values_of(line, _Number)["n"]
@@ -169,7 +169,7 @@ class _Reader:
         elif kind == "attempt" and self._number > 1:
             raise LineError("is a second attempt in one file")
         else:
-            self._delta.about_attempt.append((read(line, LINES[kind]), line))
+            self._delta.about_attempt.append((LINES[kind](**values_of(line, LINES[kind])), line))
             self._has_end |= kind == "end"
 
     def _row(self, table: type[Base], row: dict[str, Any]) -> None:
@@ -191,7 +191,7 @@ def _refusal(file: RunFile, data: bytes) -> str | None:
         return str(error) if rest else None
     version = line.get("schema_version")
     if line.get("kind") != "attempt" or type(version) is not int:
-        return "is no attempt line with a schema_version"
+        return "is not an attempt line with a schema_version"
     if version > SCHEMA_VERSION:
         return f"has schema_version={version}, this release reads up to {SCHEMA_VERSION}: upgrade elasticqa"
     if line.get("run_id") != file.run_id:

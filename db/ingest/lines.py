@@ -4,13 +4,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
+from typing import Any, NoReturn, get_args, get_type_hints
 
-from db.journal_schema import Check, Line
+from db.journal_schema import Check
 
-LineT = TypeVar("LineT", bound=Line)
 MAX_DEPTH = 64
-"""Levels of objects and lists in a line; parsers and printers recurse."""
+"""Maximum nesting of objects and lists in a line, since parsers and printers recurse."""
 
 
 class LineError(ValueError):
@@ -26,12 +25,12 @@ def parse(raw: bytes) -> dict[str, Any]:
     try:
         line = _DECODER.decode(raw.decode())
     except (ValueError, RecursionError) as error:
-        raise LineError(f"is no JSON ({type(error).__name__}: {error})") from error
+        raise LineError(f"is not JSON ({type(error).__name__}: {error})") from error
     if type(line) is not dict:
-        raise LineError(f"is no object but {_shown(line)}")
+        raise LineError(f"is not an object but {_shown(line)}")
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deeper(line, MAX_DEPTH):
         raise LineError(f"is nested more than {MAX_DEPTH} levels deep")
-    # Only an escape can produce text that is not UTF-8, or the NUL that PostgreSQL refuses.
+    # Only an escape can produce a lone surrogate, or the NUL that PostgreSQL refuses.
     if b"\\u" in raw:
         _check_text(line)
     return line
@@ -54,11 +53,6 @@ def values_of(line: Mapping[str, Any], line_type: Any) -> dict[str, Any]:
             raise LineError(f"has {name}={_shown(value)}, which is not {rule}")
         values[name] = value
     return values
-
-
-def read(line: Mapping[str, Any], line_type: type[LineT]) -> LineT:
-    """Return a line as its class; raises LineError as `values_of` does."""
-    return line_type(**values_of(line, line_type))
 
 
 @cache
@@ -91,7 +85,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 def _check_text(line: Mapping[str, Any]) -> None:
     text = json.dumps(line, ensure_ascii=False)
-    # JSON writes a backslash as two; without them, only real escapes remain.
+    # Remove escaped backslashes (two characters), so that every remaining backslash starts an escape.
     if "\\u0000" in text.replace("\\\\", ""):
         raise LineError("has a text with a NUL character")
     try:
@@ -101,7 +95,7 @@ def _check_text(line: Mapping[str, Any]) -> None:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _shown(value: Any) -> str:

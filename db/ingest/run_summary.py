@@ -15,16 +15,12 @@ IGNORED_CONFIG_KEYS = frozenset({"name", "resume", "seed"})
 
 
 def summarise_run(attempts: Sequence[Attempt], annotations: Sequence[Annotation], num_lines: int) -> Run:
-    """Return the row of a run.
+    """Return the row of a run from all its attempts, at least one, and annotations, both in order.
 
-    Args:
-        attempts: all of the run, at least one, by number.
-        annotations: all of the run, in their order.
-        num_lines: of all its files.
+    `num_lines` is the number of lines of all its files.
     """
     first, newest = attempts[0], attempts[-1]
     name, tags, note = _annotated(attempts, annotations)
-    devices = _devices(newest)
     return Run(
         run_id=newest.run_id,
         provenance=first.provenance,
@@ -47,8 +43,8 @@ def summarise_run(attempts: Sequence[Attempt], annotations: Sequence[Annotation]
         num_attempts=len(attempts),
         world_size=newest.world_size,
         num_nodes=newest.num_nodes,
-        device_type=devices[0],
-        device_name=devices[1],
+        device_type=_joined(newest, "device_type"),
+        device_name=_joined(newest, "device_name"),
         global_batch_size=_of_config(newest, "global_batch_size"),
         num_epochs=_storable("num_epochs", newest.config.get("epochs")),
         step=_newest(attempts, lambda item: item.start_step if item.end_step is None else item.end_step),
@@ -88,12 +84,8 @@ def _annotated(
     return name, tags, note
 
 
-def _devices(attempt: Attempt) -> tuple[str | None, str | None]:
-    """Return type and name; those of different hosts are joined by ' + '."""
-    return _joined(attempt, "device_type"), _joined(attempt, "device_name")
-
-
 def _joined(attempt: Attempt, key: str) -> str | None:
+    """Return a fact of the hosts; different ones are joined by ' + '."""
     names = {host[key] for host in attempt.hosts if isinstance(host.get(key), str)}
     text = " + ".join(sorted(names))
     return _storable(key, text) if text else None
@@ -103,7 +95,7 @@ def _digest(attempts: Sequence[Attempt]) -> str:
     """Return a digest that is equal for runs of equal provenance, config, world sizes and devices."""
     newest = attempts[-1]
     config = _compared_config(newest)
-    # A run whose config changed between attempts has times of neither config.
+    # If the config changed between attempts, the digest covers every config: the wall clock belongs to none alone.
     others = sorted(
         {json.dumps(_compared_config(item), sort_keys=True) for item in attempts if _compared_config(item) != config}
     )

@@ -3,15 +3,14 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from db.command_line import Parser
-from db.engine import DatabaseError, create_engine_for, database_errors, lock, migrate, write_locked
-from db.ingest.batch import claim_deltas, delete_run_rows, file_positions, insert_deltas
+from db.engine import DatabaseError, open_database
+from db.ingest.batch import claim_deltas, delete_run_rows, file_positions, insert_deltas, writing
 from db.ingest.deleted_runs import ForgetError, forget_deleted_runs, forget_run
 from db.ingest.journal_files import Delta, FilePosition, Problem, read_delta
 from db.models import JournalFile
@@ -23,85 +22,72 @@ BATCH_FILES = 200
 """Approximate limits of one transaction: large enough to be fast, short enough for other writers."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class IngestReport:
     """Result of one ingest."""
 
-    num_runs: int
+    run_ids: set[str] = field(default_factory=set)
     """Runs with new lines."""
-    num_lines: int
+    num_lines: int = 0
     """New lines, including those with problems."""
-    num_deleted: int
+    num_deleted: int = 0
     """Runs that were removed because a file was deleted; their remaining files are read again."""
-    problems: tuple[Problem, ...]
+    problems: list[Problem] = field(default_factory=list)
 
 
 def ingest(engine: Engine, runs_dir: Path, *, remove_deleted: bool = False) -> IngestReport:
     """Add the new lines of a runs directory, and of the reported runs, to a migrated database.
 
-    Files that have not grown are not opened.
-
-    Args:
-        engine: of the database, after `db.engine.migrate`.
-        runs_dir: contains one directory per run.
-        remove_deleted: remove runs with deleted files; only for a database without runs of other directories.
+    Files that have not grown are not opened. `remove_deleted` removes runs with deleted files; only for a database
+    without runs of other directories.
     """
-    reader = _Reader(engine)
+    report = IngestReport()
     roots = (REPORTED_DIR, runs_dir)
-    unseen = reader.read(roots)
-    # A missing runs directory may be unmounted; its runs are not deleted.
-    deleted = forget_deleted_runs(engine, roots, unseen) if remove_deleted and runs_dir.is_dir() else set()
-    if deleted:
-        reader.read(roots)
-    return IngestReport(len(reader.grown), reader.num_lines, len(deleted), tuple(reader.problems))
+    unseen = _read(engine, roots, report)
+    # Do not delete runs if the runs directory is missing: it may be unmounted.
+    if remove_deleted and runs_dir.is_dir():
+        report.num_deleted = len(forget_deleted_runs(engine, roots, unseen))
+    if report.num_deleted:
+        _read(engine, roots, report)
+    return report
 
 
-class _Reader:
-    """Reads and counts the new lines of runs directories."""
+def _read(engine: Engine, roots: Iterable[Path], report: IngestReport) -> set[str]:
+    """Add every new line; return the known files that no longer exist in these directories."""
+    with engine.connect() as connection:
+        known = file_positions(connection)
+    seen: set[str] = set()
+    for root in roots:
+        for batch in _batches(_grown_files(engine, root, known, seen, report.problems), report.problems):
+            with writing(engine) as session:
+                deltas = claim_deltas(session, batch)
+                report.problems += insert_deltas(session, deltas)
+            for delta in deltas:
+                report.run_ids.add(delta.file.run_id)
+                report.num_lines += delta.after.num_lines - delta.before.num_lines
+                report.problems += delta.problems
+    return known.keys() - seen
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.grown: set[str] = set()
-        self.num_lines = 0
-        self.problems: list[Problem] = []
 
-    def read(self, roots: Iterable[Path]) -> set[str]:
-        """Add every new line; return the known files that no longer exist in these directories."""
-        with self._engine.connect() as connection:
-            known = file_positions(connection)
-        seen: set[str] = set()
-        for root in roots:
-            for batch in _batches(self._grown_files(root, known, seen), self.problems):
-                with Session(write_locked(self._engine)) as session, session.begin():
-                    lock(session.connection(), "ingest")
-                    deltas = claim_deltas(session, batch)
-                    self.problems += insert_deltas(session, deltas)
-                for delta in deltas:
-                    self.grown.add(delta.file.run_id)
-                    self.num_lines += delta.after.num_lines - delta.before.num_lines
-                    self.problems += delta.problems
-        return known.keys() - seen
-
-    def _grown_files(
-        self, root: Path, known: Mapping[str, FilePosition], seen: set[str]
-    ) -> Iterator[tuple[RunFile, FilePosition]]:
-        for files in run_files(root):
-            seen.update(file.path for file in files)
-            positions = {file.path: known.get(file.path, FilePosition()) for file in files}
-            shrunk = [file for file in files if file.size < positions[file.path].num_bytes]
-            for file in shrunk[:1]:
-                # The file was replaced, so its rows are outdated.
-                self.problems.append(Problem(file.path, None, "is shorter than before: the run is read again"))
-                _forget_shrunk(self._engine, file)
-                positions = dict.fromkeys(positions, FilePosition())
-            for file in files:
-                if file.size > positions[file.path].num_bytes:
-                    yield file, positions[file.path]
+def _grown_files(
+    engine: Engine, root: Path, known: Mapping[str, FilePosition], seen: set[str], problems: list[Problem]
+) -> Iterator[tuple[RunFile, FilePosition]]:
+    for files in run_files(root):
+        seen.update(file.path for file in files)
+        positions = {file.path: known.get(file.path, FilePosition()) for file in files}
+        shrunk = [file for file in files if file.size < positions[file.path].num_bytes]
+        for file in shrunk[:1]:
+            # The file was replaced, so its rows are outdated.
+            problems.append(Problem(file.path, None, "is shorter than before: the run is read again"))
+            _forget_shrunk(engine, file)
+            positions = dict.fromkeys(positions, FilePosition())
+        for file in files:
+            if file.size > positions[file.path].num_bytes:
+                yield file, positions[file.path]
 
 
 def _forget_shrunk(engine: Engine, file: RunFile) -> None:
-    with Session(write_locked(engine)) as session, session.begin():
-        lock(session.connection(), "ingest")
+    with writing(engine) as session:
         position = session.get(JournalFile, file.path)
         # Another process may have done this already, and read the file again.
         if position is not None and position.num_bytes > file.size:
@@ -135,13 +121,8 @@ def update_database(environ: Mapping[str, str]) -> IngestReport:
     Raises:
         DatabaseError: the database cannot be used.
     """
-    engine = create_engine_for(database_url(environ))
-    try:
-        migrate(engine)
-        with database_errors(engine):
-            return ingest(engine, runs_dir_of(home_of(environ)), remove_deleted=is_home_database(environ))
-    finally:
-        engine.dispose()
+    with open_database(database_url(environ)) as engine:
+        return ingest(engine, runs_dir_of(home_of(environ)), remove_deleted=is_home_database(environ))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -172,6 +153,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{problem}\n")
     deleted = f"; {report.num_deleted} runs deleted" if report.num_deleted else ""
     sys.stdout.write(
-        f"{report.num_lines} new lines of {report.num_runs} runs; {len(report.problems)} problems{deleted}\n"
+        f"{report.num_lines} new lines of {len(report.run_ids)} runs; {len(report.problems)} problems{deleted}\n"
     )
     return 0

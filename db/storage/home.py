@@ -31,19 +31,13 @@ def home_of(environ: Mapping[str, str]) -> Path:
 
 
 def is_home_database(environ: Mapping[str, str]) -> bool:
-    """Return whether the database contains only runs of this home; one named by URL may be shared by a team."""
+    """Return whether the database contains only runs of this home: ELASTICQA_DB_URL may name a shared one."""
     return not environ.get("ELASTICQA_DB_URL")
 
 
-def is_home_shared(environ: Mapping[str, str], mounts: str | None = None) -> bool:
-    """Return whether machines share the home directory, so that each needs its own database.
-
-    Args:
-        environ: the process environment.
-        mounts: text in the form of `/proc/self/mountinfo`; None reads that file if it exists.
-    """
-    text = mounts if mounts is not None else (MOUNTS.read_text() if MOUNTS.exists() else "")
-    return file_system_of(home_of(environ), text) in SHARED_FILE_SYSTEMS
+def is_home_shared(environ: Mapping[str, str]) -> bool:
+    """Return whether machines share the home directory, so that each needs its own database."""
+    return file_system_of(home_of(environ), mounted()) in SHARED_FILE_SYSTEMS
 
 
 def runs_dir_of(home: Path) -> Path:
@@ -51,13 +45,13 @@ def runs_dir_of(home: Path) -> Path:
     return home / "runs"
 
 
-def file_system_of(path: Path, mounts: str) -> str:
-    """Return the type of the file system that contains `path`, or "" if no mount does.
+def mounted() -> str:
+    """Return the text of `/proc/self/mountinfo`, or "" on a machine without it."""
+    return MOUNTS.read_text() if MOUNTS.exists() else ""
 
-    Args:
-        path: need not exist; links in its existing part are resolved.
-        mounts: text of `/proc/self/mountinfo`.
-    """
+
+def file_system_of(path: Path, mounts: str) -> str:
+    """Return the type of the file system that contains `path`, or "" if no mount does; `path` need not exist."""
     resolved = path.resolve()
     best, kind = -1, ""
     for line in mounts.splitlines():
@@ -67,7 +61,7 @@ def file_system_of(path: Path, mounts: str) -> str:
             continue
         # Mount points have spaces and backslashes as octal escapes.
         point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
-        # The last mount on a point hides earlier ones, so equal depth replaces, too.
+        # `>=`, since the last mount on a mount point hides earlier ones.
         if resolved.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), types[0]
     return kind
@@ -79,20 +73,16 @@ def database_url(environ: Mapping[str, str], mounts: str | None = None) -> str:
     The file is `elasticqa.db` in the home directory. If machines share that directory, it is a file in the user's
     cache directory, or, if that is shared as well, in the directory for temporary files; its name contains a digest
     of the home directory, so that each home has its own file.
-
-    Args:
-        environ: the process environment.
-        mounts: text in the form of `/proc/self/mountinfo`; None reads that file if it exists.
     """
     url = environ.get("ELASTICQA_DB_URL")
     if url:
         return url
     home = home_of(environ)
-    if not is_home_shared(environ, mounts):
+    mounts = mounted() if mounts is None else mounts
+    if file_system_of(home, mounts) not in SHARED_FILE_SYSTEMS:
         return f"sqlite:///{home / 'elasticqa.db'}"
-    text = mounts if mounts is not None else (MOUNTS.read_text() if MOUNTS.exists() else "")
     cache = Path(platformdirs.user_cache_dir("elasticqa", appauthor=False))
-    if file_system_of(cache, text) in SHARED_FILE_SYSTEMS:
+    if file_system_of(cache, mounts) in SHARED_FILE_SYSTEMS:
         cache = Path(tempfile.gettempdir()) / f"elasticqa-{os.getuid()}"
     digest = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:12]
     return f"sqlite:///{cache / f'elasticqa-{digest}.db'}"

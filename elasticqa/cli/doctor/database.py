@@ -10,14 +10,14 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from db.engine import DatabaseError, create_engine_for
-from db.storage.home import MOUNTS, SHARED_FILE_SYSTEMS, database_url, file_system_of
+from db.storage.home import SHARED_FILE_SYSTEMS, database_url, file_system_of, mounted
 from elasticqa.cli.doctor.finding import Finding, fail, ok
 from elasticqa.errors import one_line
 
 
 def check(environ: Mapping[str, str]) -> list[Finding]:
     """Check the database of the dashboard and the reports on this machine."""
-    mounts = MOUNTS.read_text() if MOUNTS.exists() else ""
+    mounts = mounted()
     return [check_database(database_url(environ, mounts), mounts)]
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from db.storage.home import MOUNTS, SHARED_FILE_SYSTEMS, file_system_of
+from db.storage.home import SHARED_FILE_SYSTEMS, file_system_of, mounted
 from elasticqa.cli.doctor.finding import Finding, fail, ok, warn
 from elasticqa.cli.doctor.slurm import is_configured
 from elasticqa.errors import ConfigError
@@ -34,7 +34,7 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
         advice = "set ELASTICQA_HOME to a directory that you can write, on a disk that is not full"
         return [fail("home", f"{path} cannot be written ({error.strerror})", advice)]
     return [
-        check_file_system(path, MOUNTS.read_text() if MOUNTS.exists() else "", has_slurm=is_configured(environ)),
+        check_file_system(path, mounted(), has_slurm=is_configured(environ)),
         check_space(path, shutil.disk_usage(path).free),
         check_locks(path),
         check_clock(clock_skew_s),

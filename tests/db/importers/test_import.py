@@ -62,7 +62,7 @@ def test_ingest_has_no_problem_with_any_imported_format(tmp_path: Path, environ:
     assert main([str(source) for source in sources], environ) == 0
     assert len(_runs(environ)) == 3
     Path(tmp_path / "record.db").unlink()
-    assert update_database(environ).problems == ()
+    assert update_database(environ).problems == []
 
 
 def test_second_import_changes_nothing(
@@ -164,7 +164,7 @@ def test_hostile_names_and_texts_are_stored_as_text(tmp_path: Path, environ: dic
     assert setup["model"]["name"].startswith("a\ufffdb\ufffdx")
     assert len(setup["model"]["name"]) == 2_000
     Path(tmp_path / "record.db").unlink()
-    assert update_database(environ).problems == ()
+    assert update_database(environ).problems == []
 
 
 def test_home_that_cannot_be_written_is_one_line_error(

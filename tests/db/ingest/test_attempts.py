@@ -37,7 +37,7 @@ def test_killed_and_resumed_run_keeps_both_attempts(engine: Engine, runs: Path) 
             start=START + 100,
         )
     )
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     run, first, second = the_run(engine, "a"), the_attempt(engine, "a", 1), the_attempt(engine, "a", 2)
     assert (first.status, first.end_step, first.ended_at) == ("running", 5, None)
     assert (second.status, second.start_step, second.end_step) == ("finished", 3, 7)

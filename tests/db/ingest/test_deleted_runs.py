@@ -26,7 +26,7 @@ def test_deleted_run_is_removed_from_the_database_of_its_home(engine: Engine, ru
     ingest(engine, runs, remove_deleted=True)
     shutil.rmtree(runs / "a")
     report = ingest(engine, runs, remove_deleted=True)
-    assert (report.num_deleted, report.problems) == (1, ())
+    assert (report.num_deleted, report.problems) == (1, [])
     assert own_runs(engine) == {"a_b", "c"}
     assert every_row(engine) == rebuilt(runs, tmp_path)
     assert ingest(engine, runs, remove_deleted=True).num_deleted == 0
@@ -57,7 +57,7 @@ def test_run_with_a_deleted_attempt_is_read_again(engine: Engine, runs: Path, tm
     assert the_run(engine, "a").num_attempts == 2
     journal_path(runs, "a", 2).unlink()
     report = ingest(engine, runs, remove_deleted=True)
-    assert (report.num_deleted, report.num_runs, of_runs(report)) == (1, 1, [])
+    assert (report.num_deleted, len(report.run_ids), of_runs(report)) == (1, 1, [])
     assert the_run(engine, "a").num_attempts == 1
     assert every_row(engine) == rebuilt(runs, tmp_path)
 

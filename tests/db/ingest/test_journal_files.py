@@ -16,7 +16,7 @@ def test_incomplete_last_line_is_read_once_complete(engine: Engine, runs: Path) 
     path = journal_path(runs, "a")
     whole = numbered([attempt_line("a"), step_line(1), step_line(2)])
     path.write_bytes(whole[:-20])
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     assert the_run(engine, "a").step == 1
     path.write_bytes(whole)
     ingest(engine, runs)
@@ -26,10 +26,10 @@ def test_incomplete_last_line_is_read_once_complete(engine: Engine, runs: Path) 
 def test_invalid_last_line_is_reported_once_others_follow(engine: Engine, runs: Path) -> None:
     path = journal_path(runs, "a")
     path.write_bytes(numbered([attempt_line("a")]) + b"\0\0\0\n")
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     path.write_bytes(path.read_bytes() + numbered([step_line(1)], first=3))
     (problem,) = of_runs(ingest(engine, runs))
-    assert problem.startswith("a/journal/attempt-0001-node-00000.jsonl:2 is no JSON")
+    assert problem.startswith("a/journal/attempt-0001-node-00000.jsonl:2 is not JSON")
     assert the_run(engine, "a").step == 1
 
 
@@ -47,14 +47,14 @@ def test_gap_in_line_numbers_is_reported_once(engine: Engine, runs: Path) -> Non
     (problem,) = of_runs(ingest(engine, runs))
     assert "has n=5 after n=2" in problem
     path.write_bytes(path.read_bytes() + numbered([step_line(5)], first=6))
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     assert the_run(engine, "a").step == 5
 
 
 def test_unknown_kinds_and_keys_are_ignored(engine: Engine, runs: Path) -> None:
     lines = [attempt_line("a", colour="blue"), {"kind": "weather", "wind": 3}, step_line(1, mood="good")]
     journal_path(runs, "a").write_bytes(numbered(lines))
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     assert the_run(engine, "a").step == 1
 
 
@@ -65,7 +65,7 @@ def test_unknown_kinds_and_keys_are_ignored(engine: Engine, runs: Path) -> None:
         (attempt_line("b"), "is of run 'b': its directory must have that name"),
         (attempt_line("a", provenance="dreamt"), "has provenance='dreamt'"),
         (attempt_line("a", config=[]), "has config=[]"),
-        (step_line(1), "is no attempt line"),
+        (step_line(1), "is not an attempt line"),
         (attempt_line("a", n="1"), "has n='1', which is not a count"),
     ],
 )
@@ -104,5 +104,5 @@ def test_other_files_in_the_runs_directory_are_ignored(engine: Engine, runs: Pat
     (runs / "a" / "journal" / "attempt-0001.claim").write_text("")
     (runs / "a" / "journal" / "attempt-0002-node-00000.jsonl").mkdir()
     os.mkfifo(runs / "a" / "journal" / "attempt-0003-node-00000.jsonl")
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     assert the_run(engine, "a").num_attempts == 1

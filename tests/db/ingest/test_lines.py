@@ -19,12 +19,12 @@ from tests.support.rows import of_runs, the_run
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (b"{", "is no JSON"),
-        (b'{"n": 2, "t": NaN, "kind": "step"}', "is no JSON"),
-        (b"\xff\xfe", "is no JSON"),
-        (b"[" * 100_000, "is no JSON"),
+        (b"{", "is not JSON"),
+        (b'{"n": 2, "t": NaN, "kind": "step"}', "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
         (b'{"n": 2, "t": 1.0, "kind": "event", "data": ' + b'{"a":' * 99 + b"1" + b"}" * 100, "nested more"),
-        (b"[1, 2]", "is no object"),
+        (b"[1, 2]", "is not an object"),
         (b'{"n": 2, "t": 1.0}', "has no kind"),
         (b'{"n": 2, "kind": "step"}', "has no t"),
         (b'{"n": 2, "t": "now", "kind": "step"}', "has t='now'"),
@@ -57,7 +57,7 @@ def test_damaged_line_is_reported_and_skipped(engine: Engine, runs: Path, damage
 def test_escaped_backslash_before_u0000_is_plain_text(engine: Engine, runs: Path) -> None:
     line = {"kind": "event", "name": "path\\u0000 Ü \U0001f600", "data": {}}
     journal_path(runs, "a").write_bytes(numbered([attempt_line("a"), line, step_line(1)]))
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     with Session(engine) as session:
         event = session.scalars(select(Event).where(Event.run_id == "a")).one()
     assert event.name == "path\\u0000 Ü \U0001f600"

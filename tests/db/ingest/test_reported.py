@@ -10,7 +10,7 @@ from db.storage.run_files import REPORTED_DIR
 
 def test_ingest_without_a_runs_directory_adds_the_reported_runs(engine: Engine, tmp_path: Path) -> None:
     report = ingest(engine, tmp_path / "absent")
-    assert report.problems == ()
+    assert report.problems == []
     with Session(engine) as session:
         runs = {run.run_id: run for run in session.scalars(select(Run))}
     assert set(runs) == {entry.name for entry in REPORTED_DIR.iterdir()}

@@ -21,7 +21,7 @@ from tests.support.rows import of_runs, the_run
 def test_ingest_of_a_finished_run_gives_its_rows_and_summary(engine: Engine, runs: Path) -> None:
     write_run(runs, "a")
     report = ingest(engine, runs)
-    assert report.problems == ()
+    assert report.problems == []
     run = the_run(engine, "a")
     assert (run.status, run.provenance, run.num_attempts) == ("finished", "measured", 1)
     assert (run.recipe, run.model, run.dataset, run.parallel) == ("demo", "tiny", "demo", "ddp")
@@ -77,7 +77,7 @@ def test_config_of_wrong_types_gives_empty_columns(engine: Engine, runs: Path) -
     config = {"recipe": 5, "parallel": "x" * 17, "epochs": "two", "global_batch_size": 1.5, "model": ["m"]}
     lines = [attempt_line("a", config=config), setup_line(dataset={"num_train_features": "many"}, model={})]
     journal_path(runs, "a").write_bytes(numbered(lines))
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     run = the_run(engine, "a")
     assert (run.recipe, run.parallel, run.num_epochs, run.global_batch_size) == (None, None, None, None)
     assert (run.model, run.num_train_features) == (None, None)

@@ -19,7 +19,7 @@ def test_ingest_twice_changes_nothing(engine: Engine, runs: Path) -> None:
     before = every_row(engine)
     second = ingest(engine, runs)
     assert first.num_lines > 9
-    assert (second.num_runs, second.num_lines, second.problems) == (0, 0, ())
+    assert (second.run_ids, second.num_lines, second.problems) == (set(), 0, [])
     assert every_row(engine) == before
 
 
@@ -59,7 +59,7 @@ def test_journal_written_by_elasticqa_is_read(engine: Engine, runs: Path) -> Non
     with Journal(runs / "a", 1, 0) as journal:
         for line in (attempt_line("a"), setup_line(), step_line(1, loss=float("nan")), end_line(1)):
             journal.write(line.pop("kind"), line)
-    assert ingest(engine, runs).problems == ()
+    assert ingest(engine, runs).problems == []
     with Session(engine) as session:
         assert session.scalars(select(Step)).one().loss is None
     assert the_run(engine, "a").status == "finished"
