@@ -29,7 +29,7 @@ def export_run(run_dir: Path, target: Path, *, with_checkpoints: bool = False) -
         BundleError: there is no such run, it contains a link or an unsafe name, or a file changed.
     """
     if not RUN_ID_PATTERN.fullmatch(run_dir.name) or not (run_dir / "journal").is_dir():
-        raise BundleError(run_dir, "is no run directory: it has no journal; `elasticqa runs` lists the runs")
+        raise BundleError(run_dir, "is not a run directory: it has no journal; `elasticqa runs` lists the runs")
     skipped = frozenset() if with_checkpoints else CHECKPOINTS
     try:
         names = sorted(_names(run_dir, run_dir, skipped))

@@ -79,7 +79,7 @@ def parse_manifest(path: Path, data: bytes) -> Manifest:
     try:
         top = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BundleError(path, f"{NAME} is no JSON ({type(error).__name__}: {error})") from error
+        raise BundleError(path, f"{NAME} is not JSON ({type(error).__name__}: {error})") from error
     if not isinstance(top, dict) or top.get("format") != FORMAT:
         raise BundleError(path, f"{NAME} does not say format={FORMAT!r}: make bundles with `elasticqa export`")
     if top.get("version") != VERSION:
@@ -100,7 +100,7 @@ def parse_manifest(path: Path, data: bytes) -> Manifest:
 
 def _entry(path: Path, item: Any) -> Entry:
     if not isinstance(item, Mapping):
-        raise BundleError(path, f"{item!r:.80} is no entry of a manifest")
+        raise BundleError(path, f"{item!r:.80} is not an entry of a manifest")
     name, num_bytes, digest = item.get("name"), item.get("bytes"), item.get("sha256")
     if not isinstance(name, str) or not is_safe_name(name):
         raise BundleError(path, f"name={name!r:.120} could leave the run directory")

@@ -18,6 +18,7 @@ MAX_RATIO = 200
 _FREE_RATIO_BYTES = 64 * 2**20
 """Bundles of at most this size, unpacked, may have any ratio."""
 _CHUNK_BYTES = 2**20
+_DAMAGE = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError, ValueError, OverflowError)
 
 
 def import_bundle(path: Path, runs_dir: Path) -> AddedRun:
@@ -31,15 +32,7 @@ def import_bundle(path: Path, runs_dir: Path) -> AddedRun:
             return _import(path, _Bounded(path, unpacked), runs_dir)
     except BundleError:
         raise
-    except (
-        tarfile.TarError,
-        EOFError,
-        zlib.error,
-        gzip.BadGzipFile,
-        RecursionError,
-        ValueError,
-        OverflowError,
-    ) as error:
+    except _DAMAGE as error:
         raise BundleError(path, f"is not a bundle, or damaged ({error})") from error
     except OSError as error:
         raise BundleError(path, f"cannot be imported into {runs_dir} ({error.strerror or error})") from error

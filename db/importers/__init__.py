@@ -1,7 +1,7 @@
 """Importers of results of other programs; each becomes a run of provenance `imported`."""
 
-from db.importers.errors import ImportFormatError
-from db.importers.kineto import TraceFacts, trace_run
+from db.importers.fields import ImportFormatError
+from db.importers.kineto import trace_run
 from db.importers.results import FoundResults, find_results, read_results
 from db.importers.run import ImportedRun
 from db.importers.write import write_run
@@ -10,7 +10,6 @@ __all__ = [
     "FoundResults",
     "ImportFormatError",
     "ImportedRun",
-    "TraceFacts",
     "find_results",
     "read_results",
     "trace_run",

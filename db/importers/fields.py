@@ -7,13 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ImportFormatError
-
 MAX_CHARACTERS = 2_000
 MAX_SETTINGS = 500
 _DEEPEST_SETTING = 6
-# NUL is refused by PostgreSQL, lone surrogates by UTF-8.
+# PostgreSQL refuses NUL; UTF-8 cannot encode lone surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class ImportFormatError(ValueError):
+    """A file that cannot be imported; the message is one line with file, position and rule."""
+
+    def __init__(self, path: Path, place: str, problem: str) -> None:
+        self.path = path
+        self.place = place
+        message = f"{path}: {place}: {problem}" if place else f"{path}: {problem}"
+        # Names and values may contain line breaks.
+        super().__init__(" ".join(message.split()))
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,7 @@ class Fields:
         return int(value)
 
     def text(self, name: str) -> str | None:
-        """Return a storable text, or None if it is absent, empty or no text."""
+        """Return a text that both databases can store, or None if it is absent, empty or not a string."""
         value = self.values.get(name)
         return storable(value) if isinstance(value, str) and value else None
 
@@ -90,9 +99,9 @@ def shown(value: Any) -> str:
 
 
 def settings(path: Path, values: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return settings of any program as one flat object; nested names are joined by dots.
+    """Return a program's settings as one flat object; nested names are joined by dots.
 
-    Numbers that are not finite become None, values of other types their text.
+    Numbers that are not finite become None, values of other types become strings.
 
     Raises:
         ImportFormatError: there are more than 500, or they are nested more than 6 levels deep.

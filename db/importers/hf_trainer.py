@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ImportFormatError
-from db.importers.fields import Fields, shown
+from db.importers.fields import Fields, ImportFormatError, shown
 from db.importers.json_file import members, small_object
 from db.importers.metric_names import JournalField, journal_field_of
-from db.importers.run import ImportedRun, MetricPoints
-from db.importers.source import changed_at, digest_of, name_of
+from db.importers.run import ImportedRun, MetricPoints, changed_at, digest_of, name_of
 
 FORMAT = "Hugging Face Trainer"
 STATE = "trainer_state.json"
@@ -27,7 +25,7 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{1,9})")
 
 @dataclass
 class _State:
-    """Facts of the files other than metrics of steps and evaluations."""
+    """What the files contain besides metrics of steps and evaluations."""
 
     global_step: int | None = None
     max_steps: int | None = None
@@ -79,6 +77,7 @@ def read_hf_trainer(state_path: Path | None, folder: Path) -> ImportedRun:
             "data": state.other_metrics,
         }
         lines.append(("event", ended_at, other))
+    settings = {"epochs": state.num_epochs, "micro_batch_size": state.micro_batch_size}
     return ImportedRun(
         format=FORMAT,
         path=state_path or folder,
@@ -86,7 +85,7 @@ def read_hf_trainer(state_path: Path | None, folder: Path) -> ImportedRun:
         started_at=max(0.0, ended_at - (state.train_time_s or 0.0)),
         ended_at=ended_at,
         name=name_of(folder),
-        config=_config(state),
+        config={name: value for name, value in settings.items() if value is not None},
         software=software,
         facts=tuple(lines),
         end=_end(state, points),
@@ -166,11 +165,6 @@ def _model_facts(path: Path, state: _State) -> tuple[dict[str, Any], dict[str, A
         if version := fields.text("transformers_version"):
             software["transformers"] = version
     return setup, software
-
-
-def _config(state: _State) -> dict[str, Any]:
-    said = {"epochs": state.num_epochs, "micro_batch_size": state.micro_batch_size}
-    return {name: value for name, value in said.items() if value is not None}
 
 
 def _end(state: _State, points: MetricPoints) -> dict[str, Any]:

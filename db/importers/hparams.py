@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ImportFormatError
-from db.importers.fields import settings, shown
+from db.importers.fields import ImportFormatError, settings, shown
 
 MAX_BYTES = 2**18
 _Event = tuple[str, float, dict[str, Any]]
@@ -29,23 +28,16 @@ def read_hparams(path: Path, t: float) -> tuple[dict[str, Any], tuple[_Event, ..
         return {}, _skipped(path, t, "PyYAML is not installed")
     yaml = importlib.import_module("yaml")
     try:
-        values = _load(yaml, path)
+        values = yaml.safe_load(path.read_bytes())
     except yaml.constructor.ConstructorError as error:
         return {}, _skipped(path, t, f"{error.problem}")
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ImportFormatError(path, "", f"is not readable YAML ({type(error).__name__}: {error})") from error
     if values is None:
         return {}, ()
     if not isinstance(values, Mapping):
-        raise ImportFormatError(path, "", f"{shown(values)} is no mapping of names to values")
+        raise ImportFormatError(path, "", f"{shown(values)} is not a mapping of names to values")
     return settings(path, values), ()
-
-
-def _load(yaml: Any, path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_bytes())
-    except yaml.constructor.ConstructorError:
-        raise
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ImportFormatError(path, "", f"is no readable YAML ({type(error).__name__}: {error})") from error
 
 
 def _skipped(path: Path, t: float, reason: str) -> tuple[_Event, ...]:

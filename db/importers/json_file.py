@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ImportFormatError
+from db.importers.fields import ImportFormatError
 from db.storage.json_stream import JsonStream, JsonStreamError, open_json
 
 MAX_BYTES = 256 * 2**20

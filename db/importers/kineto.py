@@ -3,25 +3,14 @@
 import gzip
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from db.importers.fields import storable
-from db.importers.run import ImportedRun
-from db.importers.source import changed_at, digest_of
+from db.importers.run import ImportedRun, changed_at, digest_of
 
 FORMAT = "Kineto trace"
 _PEEKED_CHARACTERS = 2**20
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceFacts:
-    """Facts of the traced process; None if the trace has none."""
-
-    rank: int | None = None
-    world_size: int | None = None
-    device_name: str | None = None
 
 
 def is_trace(path: Path) -> bool:
@@ -34,18 +23,14 @@ def is_trace(path: Path) -> bool:
         return False
 
 
-def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> ImportedRun:
-    """Return a run with one profile and a copy of the trace.
-
-    Args:
-        path: the trace, `.json` or `.json.gz`.
-        summary: for the journal's `profile` line.
-        facts: of the traced process.
-    """
+def trace_run(
+    path: Path, summary: Mapping[str, Any], *, rank: int | None, world_size: int | None, device_name: str | None
+) -> ImportedRun:
+    """Return a run with one profile, with this summary and a copy of the trace; facts that it lacks are None."""
     t = changed_at(path)
     target = f"traces/{'trace.json.gz' if path.suffix == '.gz' else 'trace.json'}"
-    profile = {"step": None, "rank": facts.rank, "summary": dict(summary), "trace": target}
-    device = {"device_type": "cuda", "device_name": facts.device_name} if facts.device_name else None
+    profile = {"step": None, "rank": rank, "summary": dict(summary), "trace": target}
+    device = {"device_type": "cuda", "device_name": device_name} if device_name else None
     return ImportedRun(
         format=FORMAT,
         path=path,
@@ -53,7 +38,7 @@ def trace_run(path: Path, summary: Mapping[str, Any], facts: TraceFacts) -> Impo
         started_at=t,
         ended_at=t,
         name=storable(path.name.removesuffix(".gz").removesuffix(".json")),
-        world_size=facts.world_size,
+        world_size=world_size,
         host=device,
         facts=(("profile", t, profile),),
         end={"status": "finished", "reason": "imported; a trace covers only some steps"},

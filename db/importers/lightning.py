@@ -1,6 +1,6 @@
 """Results of Lightning's CSVLogger: `metrics.csv`, and `hparams.yaml` beside it if it exists.
 
-The file contains no times. Its `step` counts from 0, the record's from 1.
+The file contains no times. Its `step` counts from 0; the journal's from 1.
 """
 
 import csv
@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from db.importers.errors import ImportFormatError
-from db.importers.fields import shown
+from db.importers.fields import ImportFormatError, shown
 from db.importers.hparams import read_hparams
-from db.importers.metric_names import journal_field_of
-from db.importers.run import ImportedRun, MetricPoints
-from db.importers.source import changed_at, digest_of, name_of
+from db.importers.metric_names import JournalField, journal_field_of
+from db.importers.run import ImportedRun, MetricPoints, changed_at, digest_of, name_of
 
 FORMAT = "Lightning"
 METRICS = "metrics.csv"
@@ -33,7 +31,7 @@ def read_lightning(path: Path) -> ImportedRun:
         raise ImportFormatError(path, "", f"over {MAX_BYTES // 2**20} MiB, the limit")
     t = changed_at(path)
     points = MetricPoints(path)
-    _Metrics(path, t, points).read()
+    _add_metrics(path, t, points)
     hparams = path.with_name(HPARAMS)
     config, events = read_hparams(hparams, t)
     return ImportedRun(
@@ -54,62 +52,55 @@ def read_lightning(path: Path) -> ImportedRun:
     )
 
 
-class _Metrics:
-    """Collects the metrics of one file."""
-
-    def __init__(self, path: Path, t: float, points: MetricPoints) -> None:
-        self._path = path
-        self._t = t
-        self._points = points
-        self._line = 0
-
-    def read(self) -> None:
-        """Read every row."""
+def _add_metrics(path: Path, t: float, points: MetricPoints) -> None:
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = csv.reader(_lines(path, stream), strict=True)
         try:
-            with self._path.open(encoding="utf-8", newline="") as stream:
-                rows = csv.reader(self._lines(stream), strict=True)
-                header = next(rows, [])
-                meanings = [journal_field_of(name) for name in header]
-                if "step" not in header or not any(meanings):
-                    raise self._error("the first line needs a column step, and one of a loss, EM, F1 or learning rate")
-                step_column = header.index("step")
-                for row in rows:
-                    self._take(header, row, step_column)
+            header = next(rows, [])
+            if "step" not in header or not any(map(journal_field_of, header)):
+                raise ValueError("the first line needs a column step, and one of a loss, EM, F1 or learning rate")
+            for row in rows:
+                for meaning, step, value in _metrics(header, row):
+                    points.add(meaning, step, t, value)
+        except ImportFormatError:
+            raise
         except UnicodeDecodeError as error:
-            raise self._error(f"the text after this is not UTF-8 ({error.reason})") from error
+            raise _error(path, rows.line_num, f"the text after this is not UTF-8 ({error.reason})") from error
         except csv.Error as error:
-            raise self._error(f"is no CSV ({error})") from error
+            raise _error(path, rows.line_num, f"is not CSV ({error})") from error
+        except ValueError as error:
+            raise _error(path, rows.line_num, str(error)) from error
 
-    def _lines(self, stream: TextIO) -> Iterator[str]:
-        while line := stream.readline(MAX_LINE_CHARACTERS):
-            self._line += 1
-            if not line.endswith("\n"):
-                is_long = len(line) == MAX_LINE_CHARACTERS
-                problem = (
-                    f"is longer than {MAX_LINE_CHARACTERS:,} characters"
-                    if is_long
-                    else "is cut off: it has no line end"
-                )
-                raise self._error(problem)
-            yield line
 
-    def _take(self, header: Sequence[str], row: Sequence[str], step_column: int) -> None:
-        if len(row) != len(header):
-            raise self._error(f"{len(row)} values under {len(header)} columns: the file is damaged")
-        if not row[step_column].isdecimal() or len(row[step_column]) > 9:
-            raise self._error(f"step={shown(row[step_column])} is not a count")
-        step = int(row[step_column]) + 1
-        for name, text in zip(header, row, strict=True):
-            meaning = journal_field_of(name) if text else None
-            if meaning is not None:
-                self._points.add(meaning, step, self._t, self._number(name, text))
+def _lines(path: Path, stream: TextIO) -> Iterator[str]:
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_CHARACTERS), ""), start=1):
+        if len(line) == MAX_LINE_CHARACTERS and not line.endswith("\n"):
+            raise _error(path, number, f"is longer than {MAX_LINE_CHARACTERS:,} characters")
+        if not line.endswith("\n"):
+            raise _error(path, number, "is cut off: it has no line end")
+        yield line
 
-    def _number(self, name: str, text: str) -> float | None:
-        try:
-            value = float(text)
-        except ValueError:
-            raise self._error(f"{name}={shown(text)} is not a number") from None
-        return value if math.isfinite(value) else None
 
-    def _error(self, problem: str) -> ImportFormatError:
-        return ImportFormatError(self._path, f"line {self._line}" if self._line else "", problem)
+def _metrics(header: Sequence[str], row: Sequence[str]) -> Iterator[tuple[JournalField, int, float | None]]:
+    """Yield (field, step, value) of the known metrics of a row."""
+    if len(row) != len(header):
+        raise ValueError(f"{len(row)} values under {len(header)} columns: the file is damaged")
+    step = row[header.index("step")]
+    if not step.isdecimal() or len(step) > 9:
+        raise ValueError(f"step={shown(step)} is not a count")
+    for name, text in zip(header, row, strict=True):
+        meaning = journal_field_of(name) if text else None
+        if meaning is not None:
+            yield meaning, int(step) + 1, _number(name, text)
+
+
+def _number(name: str, text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{name}={shown(text)} is not a number") from None
+    return value if math.isfinite(value) else None
+
+
+def _error(path: Path, line: int, problem: str) -> ImportFormatError:
+    return ImportFormatError(path, f"line {line}" if line else "", problem)

@@ -66,7 +66,7 @@ def journal_field_of(name: str) -> JournalField | None:
     if not words or (words[-1] == "epoch" and len(words) > 2):
         return None
     if words[0] == "lr" and len(words) > 1:
-        # One rate per parameter group; take that of the first, whose name ends in pg1 or has no such suffix.
+        # A program logs one rate per parameter group; take the first group's: suffix pg1, or no suffix.
         return JournalField(None, "learning_rate") if not re.fullmatch(r"pg([2-9]|\d\d+)", words[-1]) else None
     if words[0] in _EVAL:
         return _of_evaluation(_EVAL[words[0]], words[1:])

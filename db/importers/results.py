@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from db.importers.errors import ImportFormatError
+from db.importers.fields import ImportFormatError
 from db.importers.hf_trainer import RESULTS, STATE, read_hf_trainer, state_file
 from db.importers.kineto import is_trace
 from db.importers.lightning import METRICS, read_lightning
@@ -72,7 +72,7 @@ def read_results(found: FoundResults) -> ImportedRun:
         assert found.kind == "hf_trainer", found.kind
         if path.is_dir():
             return read_hf_trainer(state_file(path), path)
-        # A results file belongs to the run of its folder; both paths give the same run.
+        # A results file belongs to the run of its folder: importing the file or the folder gives the same run.
         state = state_file(path.parent) if path.name in RESULTS else path
         return read_hf_trainer(state, path.parent)
 

@@ -1,13 +1,15 @@
-"""An imported run as lines of the journal, before it is written."""
+"""An imported run as lines of the journal, before it is written; its digest, time and name."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
-from db.importers.errors import ImportFormatError
+from db.importers.fields import ImportFormatError, storable
 from db.importers.metric_names import OF_EVALUATION, OF_STEP, JournalField
+from db.journal_schema import LATEST_TIME
 
 KeyT = TypeVar("KeyT")
 
@@ -41,7 +43,7 @@ class ImportedRun:
 
     @property
     def run_id(self) -> str:
-        """Equal for equal content."""
+        """Run id; equal content has the same id."""
         return f"imported-{self.digest[:16]}"
 
 
@@ -69,7 +71,7 @@ class MetricPoints:
             self._at(self._steps, step, t)[meaning.field] = value
         elif value is not None and 0 <= value < 2**31:
             point = self._at(self._steps, step, t)
-            # 1.0 passes end the first epoch, which has number 0.
+            # passes=1.0 is the end of epoch 0.
             point["epoch"] = int(value) if meaning.field == "epoch" else max(0, ceil(value) - 1)
 
     def final_loss(self) -> float | None:
@@ -112,7 +114,7 @@ class MetricPoints:
 
 def _step_line(step: int, point: dict[str, Any]) -> dict[str, Any]:
     known = {name: point.get(name) for name in sorted(OF_STEP)}
-    # Passes count batches, and the last batch of an epoch is smaller, so samples cannot be computed.
+    # `samples_seen` stays None: passes count batches, and the last batch of an epoch is smaller.
     return {"step": step, **known, "samples_seen": None, "is_warmup": False}
 
 
@@ -121,3 +123,24 @@ def _evaluation_line(step: int, split: str, point: dict[str, Any]) -> dict[str, 
     count = known["num_features"]
     known["num_features"] = int(count) if count is not None and 0 <= count < 2**31 else None
     return {"step": step, "split": split, **known}
+
+
+def digest_of(format_name: str, files: Sequence[Path]) -> str:
+    """Return the SHA-256 of a format's name and the contents of the files, in order, without their names."""
+    digest = hashlib.sha256(format_name.encode())
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").hexdigest().encode())
+    return digest.hexdigest()
+
+
+def changed_at(path: Path) -> float:
+    """Return the modification time of a file, in Unix seconds within the range of the record."""
+    return min(max(0.0, path.stat().st_mtime), LATEST_TIME - 1)
+
+
+def name_of(folder: Path) -> str:
+    """Return a name for the run in a folder: the folder's, after its parent's if it is a generic name."""
+    resolved = folder.resolve()
+    is_generic = resolved.name.startswith(("version_", "checkpoint-"))
+    return storable(f"{resolved.parent.name}/{resolved.name}" if is_generic else resolved.name)

@@ -6,23 +6,24 @@ Tags are names such as `train/loss`, `loss`, `eval/f1` or `lr-AdamW` (see `metri
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from db.importers.errors import ImportFormatError
+from db.importers.fields import ImportFormatError
 from db.importers.hparams import read_hparams
 from db.importers.lightning import HPARAMS
-from db.importers.metric_names import journal_field_of
-from db.importers.run import ImportedRun, MetricPoints
-from db.importers.source import changed_at, digest_of, name_of
+from db.importers.metric_names import JournalField, journal_field_of
+from db.importers.run import ImportedRun, MetricPoints, changed_at, digest_of, name_of
 from db.importers.tfrecord import Value, fields, records
 from db.journal_schema import is_time
+
+_Scalar = tuple[JournalField, int, float | None]
 
 FORMAT = "TensorBoard"
 MAX_BYTES = 512 * 2**20
 """Limit of all event files of a run."""
 _DOUBLE = 2
-"""The type of a tensor of float64."""
+"""Data type DT_DOUBLE (float64) of a tensor."""
 
 
 def is_event_file(path: Path) -> bool:
@@ -41,15 +42,18 @@ def read_tensorboard(files: Sequence[Path], folder: Path) -> ImportedRun:
     num_bytes = sum(file.stat().st_size for file in files)
     if num_bytes > MAX_BYTES:
         raise ImportFormatError(folder, "", f"{num_bytes:,} bytes of events, at most {MAX_BYTES // 2**20} MiB is read")
-    points = MetricPoints(folder)
-    events = _Events(points)
+    points, times, num_scalars = MetricPoints(folder), (math.inf, -math.inf), 0
     for file in files:
-        events.read(file)
-    if not events.times:
+        for t, scalars in _events(file):
+            times = min(times[0], t), max(times[1], t)
+            for meaning, step, value in scalars:
+                points.add(meaning, step, t, value)
+                num_scalars += meaning.field not in ("epoch", "passes")
+    started_at, ended_at = times
+    if started_at > ended_at:
         raise ImportFormatError(files[0], "", "has no events")
-    if not events.num_scalars:
+    if not num_scalars:
         raise ImportFormatError(files[0], "", "has no scalar with the name of a loss, learning rate, EM or F1")
-    started_at, ended_at = events.times
     config, skipped = read_hparams(folder / HPARAMS, ended_at)
     hparams = [folder / HPARAMS] if (folder / HPARAMS).is_file() else []
     return ImportedRun(
@@ -71,50 +75,34 @@ def read_tensorboard(files: Sequence[Path], folder: Path) -> ImportedRun:
     )
 
 
-class _Events:
-    """Collects the scalars of event files."""
+def _events(path: Path) -> Iterator[tuple[float, list[_Scalar]]]:
+    """Yield the time and the known scalars of each event of a file."""
+    changed = changed_at(path)
+    for position, data in records(path):
+        try:
+            event = _event(data, changed)
+        except (ValueError, struct.error) as error:
+            raise ImportFormatError(path, f"byte {position:,}", f"is not an event ({error})") from error
+        yield event
 
-    def __init__(self, points: MetricPoints) -> None:
-        self._points = points
-        self.num_scalars = 0
-        self.times: tuple[float, float] | None = None
 
-    def read(self, path: Path) -> None:
-        """Read one file."""
-        changed = changed_at(path)
-        for position, data in records(path):
-            try:
-                self._take(data, changed)
-            except (ValueError, struct.error) as error:
-                if isinstance(error, ImportFormatError):
-                    raise
-                raise ImportFormatError(path, f"byte {position:,}", f"is no event ({error})") from error
-
-    def _take(self, data: bytes, changed: float) -> None:
-        event = dict(fields(data))
-        t = _double(event.get(1, b""))
-        if t is None or not is_time(t):
-            t = changed
-        first, last = self.times or (t, t)
-        self.times = (min(first, t), max(last, t))
-        step = event.get(2, 0)
-        summary = event.get(5)
-        if not isinstance(summary, bytes):
-            return
-        if not isinstance(step, int) or step >= 2**31:
-            raise ValueError(f"step {step!r} is not a count below 2^31")
-        for number, value in fields(summary):
-            if number == 1 and isinstance(value, bytes):
-                self._take_value(value, step, t)
-
-    def _take_value(self, data: bytes, step: int, t: float) -> None:
-        value = dict(fields(data))
+def _event(data: bytes, changed: float) -> tuple[float, list[_Scalar]]:
+    event = dict(fields(data))
+    t = _double(event.get(1, b""))
+    if t is None or not is_time(t):
+        t = changed
+    step, summary, scalars = event.get(2, 0), event.get(5), []
+    if not isinstance(summary, bytes):
+        return t, []
+    if not isinstance(step, int) or step >= 2**31:
+        raise ValueError(f"step {step!r} is not a count below 2^31")
+    values = [dict(fields(value)) for number, value in fields(summary) if number == 1 and isinstance(value, bytes)]
+    for value in values:
         tag = value.get(1)
         meaning = journal_field_of(tag.decode()) if isinstance(tag, bytes) else None
-        if meaning is None or not (2 in value or 8 in value):
-            return
-        self.num_scalars += meaning.field not in ("epoch", "passes")
-        self._points.add(meaning, step, t, _scalar(value))
+        if meaning is not None and (2 in value or 8 in value):
+            scalars.append((meaning, step, _scalar(value)))
+    return t, scalars
 
 
 def _scalar(value: dict[int, Value]) -> float | None:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from db.importers.errors import ImportFormatError
+from db.importers.fields import ImportFormatError
 
 MAX_RECORD_BYTES = 2**26
 MAX_CHECKED_BYTES = 2**20

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from db.importers.errors import ImportFormatError
+from db.importers.fields import ImportFormatError
 from db.importers.run import ImportedRun
 from db.journal_schema import SCHEMA_VERSION
 from db.storage.durable import AddedRun, commit_run_dir, fsync_path, staged_run_dir

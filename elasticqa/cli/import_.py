@@ -11,7 +11,6 @@ from db.importers import (
     FoundResults,
     ImportedRun,
     ImportFormatError,
-    TraceFacts,
     find_results,
     read_results,
     trace_run,
@@ -22,7 +21,7 @@ from elasticqa.cli.record import update
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.profiling.trace.scan import TraceError
-from elasticqa.profiling.trace.summary import TraceSummary, summarize
+from elasticqa.profiling.trace.summary import summarize
 from elasticqa.run.home import runs_dir
 
 
@@ -66,25 +65,15 @@ def _results(paths: Sequence[Path], runs: Path) -> Iterator[str | Exception]:
 def _import(found: FoundResults, runs: Path) -> str:
     """Import one result and return a line about it."""
     if found.kind == "bundle":
-        restored = import_bundle(found.path, runs)
-        run_id, is_new = restored.run_id, restored.is_new
+        added = import_bundle(found.path, runs)
     else:
-        run = _read_trace(found.path) if found.kind == "kineto" else read_results(found)
-        imported = write_run(run, runs)
-        run_id, is_new = imported.run_id, imported.is_new
-    return f"{text(found.path)}: run {run_id} {'imported' if is_new else 'exists already'}"
+        added = write_run(_read_trace(found.path) if found.kind == "kineto" else read_results(found), runs)
+    return f"{text(found.path)}: run {added.run_id} {'imported' if added.is_new else 'exists already'}"
 
 
 def _read_trace(path: Path) -> ImportedRun:
     summary = summarize(path)
-    return trace_run(path, summary.to_dict(), _facts(summary))
-
-
-def _facts(summary: TraceSummary) -> TraceFacts:
-    """Return facts of a trace; the device name is None if its devices have different names."""
     names = {device.name for device in summary.devices or ()}
-    return TraceFacts(
-        rank=summary.rank,
-        world_size=summary.world_size,
-        device_name=names.pop() if len(names) == 1 else None,
-    )
+    # None if its devices have different names.
+    device_name = names.pop() if len(names) == 1 else None
+    return trace_run(path, summary.to_dict(), rank=summary.rank, world_size=summary.world_size, device_name=device_name)

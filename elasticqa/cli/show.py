@@ -97,7 +97,7 @@ def _text(session: Session, directory: Path) -> str:
         for event in events_of(session, run_id, _NUM_EVENTS)
     ]
     config = [(text(name), text(value)) for name, value in sorted(run.config.items()) if value is not None]
-    parts += _section("where the time went", facts(shares))
+    parts += _section("wall clock by kind of work", facts(shares))
     parts += _section("attempts", to_plain(table_of("attempts", _ATTEMPT_COLUMNS, attempts)))
     evaluations_table = to_plain(table_of("evaluations", _EVALUATION_COLUMNS, evaluations))
     parts += _section("evaluations", evaluations_table if evaluations else "")

@@ -60,7 +60,7 @@ def _home_problem(node: Mapping[str, Any], directory: Path, mark: str) -> tuple[
     if not node["sees_home"]:
         return f"{host} does not see a file written here in {home}", ABOUT_HOME
     if not (directory / f"{mark}-{node['number']}").is_file():
-        return f"a file written by {host} in {home} is not seen here", ABOUT_HOME
+        return f"a file written by {host} in {home} is not visible here", ABOUT_HOME
     return None
 
 

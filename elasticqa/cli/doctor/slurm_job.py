@@ -137,7 +137,7 @@ class _CheckJob:
 
     def _timed_out(self, last_state: str, wait_s: float, *, has_started: bool) -> Finding:
         if has_started:
-            advice = "a file system or the network between the nodes hangs: run a two-line program on them with srun"
+            advice = "a file system or the network between the nodes hangs: test them with srun -N 2 hostname"
             return fail("slurm", f"job {self.job_id} ran and did not end within {MAX_RUN_S:g} s", advice)
         advice = "wait longer with --wait SECONDS, or name a partition with free nodes: check sinfo"
         job = f"job {self.job_id}" if last_state else "the job"
