@@ -1,6 +1,5 @@
 """Predicted answers of one evaluation at /runs/{run_id}/predictions."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
@@ -32,15 +31,6 @@ class PredictionsQuery(PageQuery):
     answer_filter: queries.AnswerFilter = Field("all", alias="filter")
     text: str = Field("", max_length=200)
     page: int = Field(1, ge=1, le=1_000_000)
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A context in three parts; without a known span, all of it is in ``before``."""
-
-    before: str
-    span: str
-    after: str
 
 
 @router.get("/runs/{run_id}/predictions")
@@ -93,14 +83,17 @@ def _chosen(evaluations: list[queries.EvaluationRow], name: str) -> queries.Eval
     return None
 
 
-def passage(row: queries.PredictionRow) -> Passage:
-    """Return the context around the predicted span: at most about ``MAX_CONTEXT`` characters."""
+def passage(row: queries.PredictionRow) -> tuple[str, str, str]:
+    """Return the context before, in and after the predicted span, together at most about ``MAX_CONTEXT`` characters.
+
+    Without a known span, all of it is before.
+    """
     if row.start is None or not row.prediction:
-        return Passage(formats.short(row.context, MAX_CONTEXT), "", "")
+        return formats.short(row.context, MAX_CONTEXT), "", ""
     end = row.start + len(row.prediction)
     span = formats.short(row.prediction, MAX_CONTEXT // 2)
     room = MAX_CONTEXT - len(span)
     # If one side needs less than half of the room, the other side gets the rest.
     left = min(row.start, max(room // 2, room - (len(row.context) - end)))
     before = ("…" if left < row.start else "") + row.context[row.start - left : row.start]
-    return Passage(before, span, formats.short(row.context[end:], room - left))
+    return before, span, formats.short(row.context[end:], room - left)

@@ -32,16 +32,6 @@ class AttemptTableRow:
     """Both are None if unknown."""
 
 
-@dataclass(frozen=True)
-class Environment:
-    """Consecutive attempts on the same hosts, with the same software, commit, model and data."""
-
-    first: int
-    last: int
-    row: queries.AttemptRow
-    """The newest of these attempts."""
-
-
 @router.get("/runs/{run_id}")
 def run(request: Request, session: SessionDep, now: NowDep, runs_dir: RunsDirDep, run_id: str) -> Response:
     """Show one run."""
@@ -58,7 +48,7 @@ def run(request: Request, session: SessionDep, now: NowDep, runs_dir: RunsDirDep
         "settings": group_config(found.config),
         "attempts": _attempt_rows(attempts, lineage, is_measured=found.provenance == "measured")[-MOST_ROWS:],
         "num_attempts_left_out": max(0, len(attempts) - MOST_ROWS),
-        "environments": _environments(attempts)[-MOST_ENVIRONMENTS:],
+        "environments": [list(same) for _, same in groupby(attempts, key=_environment_of)][-MOST_ENVIRONMENTS:],
         "has_steps": bool(lineage),
         "speed": speed,
         "utilization": queries.utilization(found.tokens_per_s, speed, found.world_size, found.device_name),
@@ -102,15 +92,7 @@ def _phases(attempts: list[queries.AttemptRow]) -> list[tuple[str, float]]:
     return sorted(seconds.items(), key=lambda phase: -phase[1])[:MOST_ROWS]
 
 
-def _environments(attempts: list[queries.AttemptRow]) -> list[Environment]:
-    environments = []
-    for _, same in groupby(attempts, key=_environment_of):
-        rows = list(same)
-        environments.append(Environment(rows[0].attempt, rows[-1].attempt, rows[-1]))
-    return environments
-
-
 def _environment_of(row: queries.AttemptRow) -> tuple[object, ...]:
-    """Return the facts that are equal for attempts in the same environment."""
+    """Return what is equal for attempts on the same hosts, with the same software, commit, model and data."""
     shared = {name: fact for name, fact in row.setup.items() if name not in _OF_ONE_ATTEMPT}
     return row.hosts, row.software, row.git, shared

@@ -1,9 +1,7 @@
 "use strict";
 // While a run is running, replaces the part of the page with data-live (seconds between refreshes).
 (() => {
-  async function refresh() {
-    const old = document.querySelector("[data-live]");
-    if (!old) return;
+  async function refresh(old) {
     const isBusy = document.hidden || old.contains(document.activeElement);
     if (!isBusy) {
       const response = await fetch(location.href, { credentials: "same-origin" }).catch(() => null);
@@ -24,7 +22,7 @@
 
   function schedule() {
     const part = document.querySelector("[data-live]");
-    if (part) setTimeout(refresh, 1000 * Number(part.dataset.live));
+    if (part) setTimeout(refresh, 1000 * Number(part.dataset.live), part);
   }
 
   schedule();

@@ -71,7 +71,7 @@ def test_run_without_its_directory_says_so(tmp_path: Path) -> None:
 def test_steps_section_shows_what_is_recorded(lab: TestClient, tmp_path: Path) -> None:
     page = lab.get(f"/runs/{KILLED}").text
     steps = page[page.index('<section id="steps">') : page.index('<section id="timeline">')]
-    assert re.search(r"Fullest over mean rank</dt><dd>1\.03\d", steps)
+    assert re.search(r"Largest over mean rank</dt><dd>1\.03\d", steps)
     assert "Peak reserved memory</dt><dd>13 GiB" in steps
     assert "MFU, real tokens" in steps
     assert "/tokens.json" in page
@@ -79,7 +79,7 @@ def test_steps_section_shows_what_is_recorded(lab: TestClient, tmp_path: Path) -
     with client_on(tmp_path) as client:
         page = client.get(f"/runs/{journal}").text
     assert '<section id="steps">' in page
-    for absent in ("Fullest over mean rank", "Peak reserved", "MFU, real tokens", "/tokens.json"):
+    for absent in ("Largest over mean rank", "Peak reserved", "MFU, real tokens", "/tokens.json"):
         assert absent not in page
 
 
