@@ -3,8 +3,7 @@
 from db.importers.fields import ImportFormatError
 from db.importers.kineto import trace_run
 from db.importers.results import FoundResults, find_results, read_results
-from db.importers.run import ImportedRun
-from db.importers.write import write_run
+from db.importers.run import ImportedRun, write_run
 
 __all__ = [
     "FoundResults",

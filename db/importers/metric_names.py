@@ -3,39 +3,25 @@
 import re
 from dataclasses import dataclass
 
-_FIELDS = {
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "gradient_norm": "grad_norm",
-    "learning_rate": "learning_rate",
-    "lr": "learning_rate",
-    "step_time": "step_time_s",
-    "step_time_s": "step_time_s",
-    "data_time": "data_time_s",
-    "data_time_s": "data_time_s",
-    "epoch": "epoch",
-    "em": "em",
-    "exact": "em",
-    "exact_match": "em",
-    "f1": "f1",
-    "runtime": "eval_time_s",
-    "eval_time_s": "eval_time_s",
-    "samples": "num_features",
+_NAMES = {
+    "loss": ("loss",),
+    "grad_norm": ("grad_norm", "gradient_norm"),
+    "learning_rate": ("learning_rate", "lr"),
+    "step_time_s": ("step_time", "step_time_s"),
+    "data_time_s": ("data_time", "data_time_s"),
+    "epoch": ("epoch",),
+    "em": ("em", "exact", "exact_match"),
+    "f1": ("f1",),
+    "eval_time_s": ("runtime", "eval_time_s"),
+    "num_features": ("samples",),
 }
+_FIELDS = {name: field for field, names in _NAMES.items() for name in names}
 OF_STEP = frozenset({"loss", "grad_norm", "learning_rate", "step_time_s", "data_time_s", "epoch"})
 """Fields of a `step` line that imports fill."""
 OF_EVALUATION = frozenset({"loss", "em", "f1", "eval_time_s", "num_features"})
 """Fields of an `evaluation` line that imports fill."""
 _TRAIN = frozenset({"train", "training"})
-_EVAL = {
-    "eval": "eval",
-    "val": "eval",
-    "valid": "eval",
-    "validation": "eval",
-    "dev": "eval",
-    "test": "test",
-    "predict": "test",
-}
+_EVAL = dict.fromkeys(("eval", "val", "valid", "validation", "dev"), "eval") | {"test": "test", "predict": "test"}
 _WORDS = re.compile(r"[/.\s_-]+")
 
 

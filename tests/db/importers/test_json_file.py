@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.importers import ImportFormatError
-from db.importers.json_file import MAX_VALUE_CHARS, members, small_object
+from db.importers.hf_trainer import MAX_VALUE_CHARS, members, small_object
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text(),

@@ -70,9 +70,9 @@ def test_settings_with_python_objects_are_skipped_unexecuted(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [
-        ("a: [1", "is no readable YAML"),
-        ("- 1\n- 2\n", "is no mapping"),
-        ("a: " + "[" * 5_000, "is no readable YAML"),
+        ("a: [1", "is not readable YAML"),
+        ("- 1\n- 2\n", "is not a mapping"),
+        ("a: " + "[" * 5_000, "is not readable YAML"),
         ("a: " + "x" * 2**18, "over 256 KiB"),
         ("\n".join(f"k{number}: 1" for number in range(600)), "more than 500 settings"),
         ("a: {b: {c: {d: {e: {f: {g: {h: 1}}}}}}}\n", "nested deeper than 6 levels"),
@@ -97,7 +97,7 @@ def test_damaged_settings_are_refused(tmp_path: Path, hparams: str, message: str
         ("step,train_loss\n1e99,0.5\n", "is not a count"),
         ("name,age\nx,1\n", "line 1: the first line needs a column step"),
         ("step,accuracy\n1,1\n", "line 1: the first line needs a column step"),
-        ('step,train_loss\n0,"0.5\n', "is no CSV"),
+        ('step,train_loss\n0,"0.5\n', "is not CSV"),
         ("step,train_loss\n0," + "1" * 70_000 + "\n", "is longer than 65,536 characters"),
         ("\x00" * 100, "is cut off"),
     ],
