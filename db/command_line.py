@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 
@@ -19,3 +20,14 @@ class Parser(argparse.ArgumentParser):
         """Print an error as one line and return exit status 2, for a request that cannot be met."""
         sys.stderr.write(f"{self.prog}: {' '.join(str(error).split())}\n")
         return 2
+
+
+def count_up_to(limit: int) -> Callable[[str], int]:
+    """Return the type of an option that is a number from 1 to a limit."""
+
+    def convert(value: str) -> int:
+        if not (value.isascii() and value.isdigit() and len(value) < 12 and 1 <= int(value) <= limit):
+            raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to {limit:,}")
+        return int(value)
+
+    return convert

@@ -43,21 +43,20 @@ def _parser() -> Parser:
         prog="elasticqa predict",
         description="Answer questions with a trained model; prints EM and F1 if the file has answers.",
     )
-    parser.add_argument("model", metavar="MODEL", help="run id or unique prefix, or a directory with a model")
-    parser.add_argument("--input", type=Path, metavar="FILE", help="questions in SQuAD v1.1 JSON (.gz allowed)")
-    parser.add_argument("--question", metavar="TEXT", help="one question, with --context")
-    parser.add_argument("--context", metavar="TEXT", help="text that contains the answer")
-    parser.add_argument(
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="run id or unique prefix, or a directory with a model")
+    add("--input", type=Path, metavar="FILE", help="questions in SQuAD v1.1 JSON (.gz allowed)")
+    add("--question", metavar="TEXT", help="one question, with --context")
+    add("--context", metavar="TEXT", help="text that contains the answer")
+    add(
         "-o",
         "--output",
         type=Path,
         metavar="FILE",
         help="write the answers to this file as SQuAD predictions (id -> text)",
     )
-    parser.add_argument("--max-length", type=int, metavar="N", help="tokens per window (default: as in the run)")
-    parser.add_argument(
-        "--doc-stride", type=int, metavar="N", help="overlap of two windows, in tokens (default: as in the run)"
-    )
+    add("--max-length", type=int, metavar="N", help="tokens per window (default: as in the run)")
+    add("--doc-stride", type=int, metavar="N", help="overlap of two windows, in tokens (default: as in the run)")
     return parser
 
 

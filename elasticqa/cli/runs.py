@@ -1,6 +1,5 @@
 """`elasticqa runs`: the recorded runs as a table."""
 
-import argparse
 import json
 import sys
 import time
@@ -8,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import get_args
 
-from db.command_line import Parser
+from db.command_line import Parser, count_up_to
 from db.engine import DatabaseError
 from db.queries import RunFilters, RunOrder, RunRow, list_runs
 from db.queries.runs import SortColumn
@@ -20,7 +19,6 @@ from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import home
 
-MAX_LIMIT = 1_000_000
 _FILTERS = ("status", "provenance", "recipe", "model", "parallel", "device_name", "text")
 _COLUMNS: tuple[Column[RunRow], ...] = (
     Column("run", lambda run: text(run.run_id)),
@@ -76,12 +74,8 @@ def _parser() -> Parser:
         "--sort", choices=get_args(SortColumn), default="created_at", help="column to sort by (default: created_at)"
     )
     parser.add_argument("--ascending", action="store_true", help="smallest first (default: largest first)")
-    parser.add_argument("--limit", type=_limit, default=50, metavar="N", help="at most N runs (default: 50)")
+    parser.add_argument(
+        "--limit", type=count_up_to(1_000_000), default=50, metavar="N", help="at most N runs (default: 50)"
+    )
     parser.add_argument("--json", action="store_true", help="print every column as JSON")
     return parser
-
-
-def _limit(value: str) -> int:
-    if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= MAX_LIMIT:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1 to {MAX_LIMIT:,}")
-    return int(value)

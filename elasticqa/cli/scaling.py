@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from db.command_line import Parser
+from db.command_line import Parser, count_up_to
 from db.engine import DatabaseError
 from elasticqa.cli.record import updated_session
 from elasticqa.config.environment import ENVIRONMENT
@@ -61,39 +61,45 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="elasticqa scaling",
-        description="Compare strategies and sizes with a single process. Options after -- go to every training run. "
+        description="Measure the speedup of strategies and sizes over a single process. Options after -- go to every training run. "
         "The same command continues a study that was stopped: only missing runs are started.",
     )
-    parser.add_argument("--strategies", default="ddp,fsdp", help="ddp, fsdp or both (default: ddp,fsdp)")
-    parser.add_argument("--nodes", default="1", help="numbers of nodes, such as 1,2 (default: 1)")
-    parser.add_argument("--nproc-per-node", default="1,2", help="processes per node, such as 1,2,4 (default: 1,2)")
-    parser.add_argument("--repeats", default="5", metavar="N", help="runs of each configuration (default: 5)")
-    parser.add_argument(
+    add, count = parser.add_argument, count_up_to(MAX_COUNT)
+    add("--strategies", default="ddp,fsdp", help="ddp, fsdp or both (default: ddp,fsdp)")
+    add("--nodes", default="1", help="numbers of nodes, such as 1,2 (default: 1)")
+    add("--nproc-per-node", default="1,2", help="processes per node, such as 1,2,4 (default: 1,2)")
+    add("--repeats", type=count, default=5, metavar="N", help="runs of each configuration (default: 5)")
+    add(
         "--mode",
         choices=MODES,
         default="strong",
         help="scaling: same total work (strong), or same work per process (weak) (default: strong)",
     )
-    parser.add_argument(
-        "-s", "--scheduler", choices=SCHEDULERS, default=LOCAL, help=f"TorchX scheduler (default: {LOCAL})"
+    add("-s", "--scheduler", choices=SCHEDULERS, default=LOCAL, help=f"TorchX scheduler (default: {LOCAL})")
+    add("-cfg", default="", metavar="NAME=VALUE,...", help="options of the scheduler")
+    add("--in-flight", type=count, metavar="N", help="jobs at a time (default: 1 on this machine, 4 on a cluster)")
+    add(
+        "--cpus-per-process",
+        type=count,
+        metavar="N",
+        help="CPUs per process (default: an equal share on this machine, 2 on a cluster)",
     )
-    parser.add_argument("-cfg", default="", metavar="NAME=VALUE,...", help="options of the scheduler")
-    parser.add_argument("--in-flight", metavar="N", help="jobs at a time (default: 1 on this machine, 4 on a cluster)")
-    parser.add_argument(
-        "--cpus-per-process", metavar="N", help="default: an equal share on this machine, 2 on a cluster"
+    add(
+        "--memory-per-process",
+        type=count_up_to(10**8),
+        default=4096,
+        metavar="MIB",
+        help="memory to request per process (default: 4096)",
     )
-    parser.add_argument("--memory-per-process", default="4096", metavar="MIB", help="memory to request (default: 4096)")
-    parser.add_argument("--gpus", action="store_true", help="request one GPU per process")
-    parser.add_argument("--retry", action="store_true", help="run the failed runs of the study again")
+    add("--gpus", action="store_true", help="request one GPU per process")
+    add("--retry", action="store_true", help="run the failed runs of the study again")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--new", action="store_true", help="start a new study even if an equal one exists")
     which.add_argument(
         "--continue", dest="study_to_continue", metavar="STUDY", help="continue this study with its own options"
     )
     which.add_argument("--table", metavar="STUDY", help="print the table of this study and run nothing")
-    parser.add_argument(
-        "--format", choices=tuple(FORMATS), default="markdown", help="format of the table (default: markdown)"
-    )
+    add("--format", choices=tuple(FORMATS), default="markdown", help="format of the table (default: markdown)")
     return parser
 
 
@@ -122,26 +128,19 @@ def _study(
 def _matrix(options: argparse.Namespace, flags: Sequence[str]) -> StudyMatrix:
     nodes, nproc = numbers(options.nodes, "--nodes"), numbers(options.nproc_per_node, "--nproc-per-node")
     share = max(1, _num_cpus() // (max(nodes) * max(nproc))) if options.scheduler == LOCAL else _CPUS_ON_CLUSTER
-    cpus = share if options.cpus_per_process is None else _number(options.cpus_per_process, "--cpus-per-process")
     return StudyMatrix(
         strategies=strategies(options.strategies),
         nodes=nodes,
         nproc_per_node=nproc,
-        repeats=_number(options.repeats, "--repeats"),
+        repeats=options.repeats,
         mode=options.mode,
         scheduler=options.scheduler,
         cfg=options.cfg,
-        cpus_per_process=cpus,
-        memory_per_process=_number(options.memory_per_process, "--memory-per-process", max_value=10**8),
+        cpus_per_process=options.cpus_per_process or share,
+        memory_per_process=options.memory_per_process,
         gpus=options.gpus,
         flags=tuple(flags),
     )
-
-
-def _number(value: str, what: str, max_value: int = MAX_COUNT) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) < 12 and 1 <= int(value) <= max_value):
-        raise ConfigError(f"{what}={value!r} is not a number from 1 to {max_value:,}")
-    return int(value)
 
 
 def _num_cpus() -> int:
@@ -155,9 +154,6 @@ def _run(study: Study, options: argparse.Namespace, environ: Mapping[str, str]) 
         progress.line(f"study {study.study_id} is complete; --new measures it again")
     else:
         signals, config = _Signals(), _checked(study.matrix)
-        max_in_flight = _MAX_IN_FLIGHT[study.matrix.scheduler]
-        if options.in_flight is not None:
-            max_in_flight = _number(options.in_flight, "--in-flight")
         with Jobs(study.matrix, study.logs) as jobs:
             # Install the handlers after TorchX has installed its own, which print a traceback.
             signals.install()
@@ -168,7 +164,7 @@ def _run(study: Study, options: argparse.Namespace, environ: Mapping[str, str]) 
                 config=config,
                 runs_dir=progress.runs_dir,
                 jobs=jobs,
-                max_in_flight=max_in_flight,
+                max_in_flight=options.in_flight or _MAX_IN_FLIGHT[study.matrix.scheduler],
                 stop=signals.stop,
                 progress=progress,
             )

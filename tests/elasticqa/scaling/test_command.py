@@ -41,14 +41,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--strategies=dpp"], "'dpp' is not one of ddp, fsdp"),
         (["--nodes=0"], "--nodes='0' is not a list of numbers"),
         (["--nproc-per-node=1,x"], "--nproc-per-node='1,x' is not a list"),
-        (["--repeats=0"], "--repeats='0' is not a number from 1"),
-        (["--cpus-per-process=-1"], "--cpus-per-process='-1' is not a number"),
         (["-cfg", "partition=gpu"], "-cfg 'partition=gpu' is not an option of local_cwd"),
         (["--mode=weak"], "ddp-1x2-weak needs 2 times the features"),
         (["--nproc-per-node=8"], "global_batch_size=7 cannot feed world_size=8"),
         (["--table=01"], "study '01' is not in"),
         (["--continue=01"], "there are no studies yet"),
-        (["--in-flight=0"], "--in-flight='0' is not a number"),
     ],
 )
 def test_wrong_request_is_refused_in_one_line_without_a_study(
@@ -62,6 +59,15 @@ def test_wrong_request_is_refused_in_one_line_without_a_study(
     assert message in line
     assert printed.out == ""
     assert not [path for path in home.rglob("*") if path.parent.name in ("studies", "runs")]
+
+
+@pytest.mark.parametrize("flag", ["--repeats=0", "--cpus-per-process=-1", "--in-flight=0", "--memory-per-process=x"])
+def test_number_out_of_range_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([flag], os.environ)
+    assert caught.value.code == 2
+    name, value = flag.split("=")
+    assert f"argument {name}: '{value}' is not a number from 1 to " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
