@@ -24,17 +24,6 @@ class DatabaseError(RuntimeError):
     """A database that cannot be used; the message is one line and names a remedy."""
 
 
-class DatabaseVersionError(DatabaseError):
-    """A database that a newer release has migrated."""
-
-    def __init__(self, url: str, revision: str) -> None:
-        self.revision = revision
-        super().__init__(
-            f"database {url} is at revision {revision}, unknown to this release: upgrade elasticqa, "
-            "or set ELASTICQA_DB_URL to another database; `elasticqa ingest` fills it from the journals"
-        )
-
-
 def create_engine_for(url: str) -> Engine:
     """Return an engine; creates the directory of a SQLite file, but no schema (see `migrate`).
 
@@ -86,11 +75,22 @@ def migrate(engine: Engine) -> None:
     """Upgrade the schema to the newest revision; several processes may do so at once.
 
     Raises:
-        DatabaseVersionError: the database is newer than this release.
-        DatabaseError: the database cannot be reached or written.
+        DatabaseError: the database is newer than this release, or cannot be reached or written.
     """
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    scripts = ScriptDirectory.from_config(config)
+    newest = scripts.get_current_head()
+    known = {script.revision for script in scripts.walk_revisions()}
     with database_errors(engine):
-        _upgrade(engine)
+        with engine.connect() as connection:
+            if _revision(connection, known) == newest:
+                return
+        with write_locked(engine).begin() as connection:
+            lock(connection, "migrate")
+            if _revision(connection, known) != newest:
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
 
 
 @contextmanager
@@ -126,25 +126,14 @@ def open_database(url: str) -> Iterator[Engine]:
         engine.dispose()
 
 
-def _upgrade(engine: Engine) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    scripts = ScriptDirectory.from_config(config)
-    known = {script.revision for script in scripts.walk_revisions()}
-    with engine.connect() as connection:
-        if _revision(connection, known) == scripts.get_current_head():
-            return
-    with write_locked(engine).begin() as connection:
-        lock(connection, "migrate")
-        if _revision(connection, known) != scripts.get_current_head():
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-
-
 def _revision(connection: Connection, known: set[str]) -> str | None:
     revision = MigrationContext.configure(connection).get_current_revision()
     if revision is not None and revision not in known:
-        raise DatabaseVersionError(connection.engine.url.render_as_string(hide_password=True), revision)
+        url = connection.engine.url.render_as_string(hide_password=True)
+        raise DatabaseError(
+            f"database {url} is at revision {revision}, unknown to this release: upgrade elasticqa, "
+            "or set ELASTICQA_DB_URL to another database; `elasticqa ingest` fills it from the journals"
+        )
     return revision
 
 

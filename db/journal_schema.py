@@ -6,7 +6,7 @@ A field without a default is required. A null value counts as a missing one. Key
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 SCHEMA_VERSION = 1
 Kind = Literal["attempt", "hosts", "setup", "step", "evaluation", "checkpoint", "event", "system", "profile", "end"]
@@ -77,7 +77,7 @@ class AttemptLine(Line):
     """Line 1 of every journal: run, config, host, software and scheduler of the attempt."""
 
     run_id: Text
-    provenance: Annotated[Provenance, _one_of("measured", "imported", "reported")]
+    provenance: Annotated[Provenance, _one_of(*get_args(Provenance))]
     started_at: Time | None = None
     config: Object = field(default_factory=dict)
     world_size: Count | None = None

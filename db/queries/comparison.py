@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
+from db.journal_schema import Provenance
 from db.queries import statistics
 from db.queries.differences import Difference, differences, is_equal_work, unequal_work
 from db.queries.groups import Group, Setting
 from db.queries.statistics import Interval, RankTest
 
-PROVENANCES = ("measured", "imported", "reported")
+PROVENANCES = get_args(Provenance)
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,6 @@ def _plainest_first(candidates: Sequence[Group]) -> dict[tuple[str | None, str],
     return found
 
 
-def _best_reference(group: Group, plainest_first: Sequence[Group]) -> Group | None:
-    equal = (candidate for candidate in plainest_first if is_equal_work(group, candidate))
-    return next(equal, plainest_first[0] if plainest_first else None)
-
-
 def compare_all(
     groups: list[Group], references: tuple[str, ...] = (), candidates: list[Group] | None = None
 ) -> list[Comparison]:
@@ -75,8 +71,9 @@ def compare_all(
     comparisons = []
     for group in groups:
         setting = group.setting
-        default = _best_reference(group, plainest.get((setting.recipe, setting.provenance), ()))
-        comparisons.append(compare(group, chosen.get(setting.recipe) or default))
+        plain = plainest.get((setting.recipe, setting.provenance), [None])
+        equal = (candidate for candidate in plain if candidate and is_equal_work(group, candidate))
+        comparisons.append(compare(group, chosen.get(setting.recipe) or next(equal, plain[0])))
     return comparisons
 
 

@@ -120,7 +120,7 @@ class SystemRow:
 
 def attempts_of(session: Session, run_id: str, now: float) -> list[AttemptRow]:
     """Return the attempts of a run in order, with their status at the Unix time `now`."""
-    columns = columns_of(Attempt, AttemptRow, {"status": effective_status(Attempt, now)})
+    columns = columns_of(Attempt, AttemptRow, status=effective_status(Attempt, now))
     statement = select(*columns).where(Attempt.run_id == run_id).order_by(Attempt.attempt)
     attempts = [AttemptRow(**row._mapping) for row in session.execute(statement)]
     # An attempt followed by another one has ended, even if its last line is recent.

@@ -73,7 +73,11 @@ def differences(group: Group, reference: Group) -> list[Difference]:
         ("data", there.dataset, here.dataset),
         ("features x epochs", _work(reference), _work(group)),
     ]
-    pairs += _software_pairs(group, reference) + _config_pairs(group, reference)
+    pairs += _software_pairs(group, reference)
+    # The other settings that both sides recorded.
+    names = (group.config.keys() & reference.config.keys()) - _NOT_SETTINGS - _COMPARED_SEPARATELY
+    for name in sorted(names):
+        pairs.append((name, setting_text(reference.config[name]), setting_text(group.config[name])))
     return [Difference(what, _shown(there), _shown(here)) for what, there, here in pairs if there != here]
 
 
@@ -136,12 +140,6 @@ def _software_pairs(group: Group, reference: Group) -> list[tuple[str, Any, Any]
 
 def _versions(group: Group, name: str) -> str:
     return ", ".join(sorted({_shown(versions.get(name)) for versions in group.software}))
-
-
-def _config_pairs(group: Group, reference: Group) -> list[tuple[str, Any, Any]]:
-    """Return the other settings that both sides recorded."""
-    names = (group.config.keys() & reference.config.keys()) - _NOT_SETTINGS - _COMPARED_SEPARATELY
-    return [(name, setting_text(reference.config[name]), setting_text(group.config[name])) for name in sorted(names)]
 
 
 def _shown(value: Any) -> str:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
@@ -14,8 +14,6 @@ from db.queries.runs import RunFacts
 
 MAX_RUNS = 5_000
 """Only this many newest runs are compared; in a larger record, filter by recipe."""
-
-Measure = Literal["wall_clock_s", "samples_per_s"]
 
 _MEDIAN_OF = re.compile(r"median of \d{1,6}")
 

@@ -174,32 +174,24 @@ def time_parts(summary: ProfileSummary) -> tuple[TimePart, ...]:
     return TimePart("host in operators", busy), TimePart("host outside operators", max(0.0, 1 - busy))
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= _LARGEST
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _LARGEST
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) is str and len(value) <= _LONGEST_TEXT
-
-
-def _or_none(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or accepts(value)
-
-
 # Check fields by their type hint, so that new fields need no second list.
-_ACCEPTS: dict[Any, Callable[[Any], bool]] = {float: _is_number, int: _is_count, str: _is_text}
-_ACCEPTS |= {kind | None: _or_none(accepts) for kind, accepts in _ACCEPTS.items()}
+_ACCEPTS: dict[Any, Callable[[Any], bool]] = {
+    float: lambda value: type(value) in (int, float) and 0 <= value <= _LARGEST,
+    int: lambda value: type(value) is int and 0 <= value <= _LARGEST,
+    str: lambda value: type(value) is str and len(value) <= _LONGEST_TEXT,
+}
+
+
+def _accepts(kind: Any, value: Any) -> bool:
+    kinds = get_args(kind) or (kind,)
+    return (value is None and type(None) in kinds) or _ACCEPTS[kinds[0]](value)
 
 
 def _read(kind: Any, value: Any) -> Any:
     """Return a value of the type of a field; None, or no rows, for a value of another type."""
-    if kind in _ACCEPTS:
-        return value if _ACCEPTS[kind](value) else None
     row_type = get_args(kind)[0]
+    if row_type in _ACCEPTS:
+        return value if _accepts(kind, value) else None
     if get_origin(kind) is not tuple:
         return _row(row_type, value)
     rows = (_row(row_type, item) for item in value) if type(value) is list else ()
@@ -211,4 +203,4 @@ def _row(row_type: Any, values: Any) -> Any:
     if type(values) is not dict:
         return None
     row = {field.name: values.get(field.name) for field in fields(row_type)}
-    return row_type(**row) if all(_ACCEPTS[field.type](row[field.name]) for field in fields(row_type)) else None
+    return row_type(**row) if all(_accepts(field.type, row[field.name]) for field in fields(row_type)) else None

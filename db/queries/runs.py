@@ -145,14 +145,12 @@ def list_runs(
     conditions = _conditions(filters, now)
     # Query the ids first, then their rows: SQLite's rows are wide, and an index contains most sort columns.
     matching = _ordered(select(Run.run_id).where(*conditions), order, now).limit(limit).offset(offset).subquery()
-    statement = select(*columns_of(Run, RunRow, {"status": effective_status(Run, now)})).join(
+    statement = select(*columns_of(Run, RunRow, status=effective_status(Run, now))).join(
         matching, matching.c.run_id == Run.run_id
     )
     rows = session.execute(_ordered(statement, order, now))
     choices, num_all = _choices(session, now)
-    num_matching = num_all
-    if conditions:
-        num_matching = session.scalar(select(func.count()).select_from(Run).where(*conditions)) or 0
+    num_matching = num_runs(session, *conditions) if conditions else num_all
     return RunPage(tuple(RunRow(**row._mapping) for row in rows), num_matching, num_all, choices)
 
 
@@ -162,16 +160,16 @@ def get_run(session: Session, run_id: str, now: float) -> RunDetail:
     Raises:
         RunNotFoundError: the record has no run with this id.
     """
-    columns = columns_of(Run, RunDetail, {"status": effective_status(Run, now)})
+    columns = columns_of(Run, RunDetail, status=effective_status(Run, now))
     row = session.execute(select(*columns).where(Run.run_id == run_id)).one_or_none()
     if row is None:
         raise RunNotFoundError(run_id)
     return RunDetail(**row._mapping)
 
 
-def num_runs(session: Session) -> int:
-    """Return the number of runs in the record."""
-    return session.scalar(select(func.count()).select_from(Run)) or 0
+def num_runs(session: Session, *conditions: ColumnElement[bool]) -> int:
+    """Return the number of runs in the record that meet the conditions."""
+    return session.scalar(select(func.count()).select_from(Run).where(*conditions)) or 0
 
 
 def effective_status(entity: type[Run] | type[Attempt], now: float) -> ColumnElement[str]:

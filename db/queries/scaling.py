@@ -41,11 +41,8 @@ class ScalingLaw:
 def scaling_laws(groups: list[Group]) -> list[ScalingLaw]:
     """Return a fit for every set of groups that differ only in world size and nodes, with at least four sizes.
 
-    The single process counts as size one of every strategy. Of several groups of one size, the one with the fewest
-    nodes counts.
-
-    Args:
-        groups: of one recipe, each with wall clocks.
+    The groups are of one recipe, each with wall clocks. The single process counts as size one of every strategy. Of
+    several groups of one size, the one with the fewest nodes counts.
     """
     laws: dict[tuple[str, ...], ScalingLaw] = {}
     for anchor in groups:

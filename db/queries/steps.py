@@ -167,7 +167,8 @@ def _slots(
 ) -> Iterator[tuple[int, Row[Any]]]:
     """Yield (attempt, aggregates over consecutive steps) in order."""
     lineage = lineage_of(session, run_id)
-    width = _width(lineage, max_points)
+    is_thinned = sum(part.num_rows for part in lineage) > max_points
+    width = ceil(sum(part.last_step - part.first_step + 1 for part in lineage) / max_points) if is_thinned else 1
     for part in lineage:
         first, last = part.first_step, part.kept_through
         if redone:
@@ -183,12 +184,6 @@ def _slots(
         )
         for row in session.execute(statement):
             yield part.attempt, row
-
-
-def _width(lineage: list[AttemptSteps], max_points: int) -> int:
-    if sum(part.num_rows for part in lineage) <= max_points:
-        return 1
-    return ceil(sum(part.last_step - part.first_step + 1 for part in lineage) / max_points)
 
 
 def _within(run_id: str, attempt: int, first: int, last: int) -> ColumnElement[bool]:

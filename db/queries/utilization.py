@@ -98,14 +98,7 @@ def _speed(attempts: Sequence[Any]) -> StepSpeed:
 def utilization(
     tokens_per_s: float | None, speed: StepSpeed, world_size: int | None, device_name: str | None
 ) -> Utilization:
-    """Return the utilization of a run.
-
-    Args:
-        tokens_per_s: real tokens over all ranks, without warm-up steps.
-        speed: gives padding factor, precision and FLOPs per token.
-        world_size: number of devices.
-        device_name: as the driver gives it.
-    """
+    """Return the utilization of a run; `tokens_per_s` counts real tokens over all ranks, without warm-up steps."""
     padded_per_s = None
     if tokens_per_s is not None and speed.padding_factor is not None:
         padded_per_s = tokens_per_s * speed.padding_factor

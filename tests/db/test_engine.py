@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from db.engine import DatabaseError, DatabaseVersionError, create_engine_for, lock, migrate, write_locked
+from db.engine import DatabaseError, create_engine_for, lock, migrate, write_locked
 from db.models import Base
 from tests.support.rows import migrate_at_once
 
@@ -93,11 +93,8 @@ def test_migrate_refuses_a_newer_database_in_one_line(bare: Engine) -> None:
     migrate(bare)
     with bare.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999_from_tomorrow'"))
-    with pytest.raises(
-        DatabaseVersionError, match=r"revision 9999_from_tomorrow, unknown .*: upgrade elasticqa"
-    ) as caught:
+    with pytest.raises(DatabaseError, match=r"revision 9999_from_tomorrow, unknown .*: upgrade elasticqa") as caught:
         migrate(bare)
-    assert caught.value.revision == "9999_from_tomorrow"
     assert "\n" not in str(caught.value)
 
 
