@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="RUN",
-        help="remove a run whose directory is deleted; whole run id, may be repeated",
+        help="remove a run from the database after its directory was deleted; takes a whole run id, repeatable",
     )
     options = parser.parse_args(argv)
     environ = dict(os.environ)

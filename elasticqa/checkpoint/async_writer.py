@@ -92,7 +92,7 @@ class AsyncWriter:
             shutil.rmtree(temporary, ignore_errors=True)
         if self.topology.first_value(None if self.directory.parent.exists() else problem) is not None:
             return RunRemovedError(
-                f"run directory {self.directory.parent} is gone: it was removed, or its file system is away, during "
+                f"run directory {self.directory.parent} is gone: it was removed, or its file system unmounted, during "
                 "training, and its checkpoints are lost with it; start again"
             )
         return CheckpointError(

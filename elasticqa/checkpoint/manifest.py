@@ -94,11 +94,11 @@ def read_manifest(path: Path, *, verify: bool) -> Manifest:
     """
     manifest = _written(path)
     if manifest.step != step_of(path) or not isinstance(manifest.progress, dict):
-        raise CheckpointError(f"checkpoint {path} is not whole: its manifest is of another one")
+        raise CheckpointError(f"checkpoint {path} is not whole: its manifest belongs to another checkpoint")
     if verify:
         for name, (size, digest) in manifest.files.items():
             if not _is_as_written(path / name, size, digest):
-                raise CheckpointError(f"checkpoint {path} is not whole: {name} is not what its manifest says")
+                raise CheckpointError(f"checkpoint {path} is not whole: {name} does not match its manifest")
     return manifest
 
 
@@ -117,7 +117,7 @@ def _written(path: Path) -> Manifest:
     if version != FORMAT_VERSION:
         raise CheckpointError(f"checkpoint {path} has format {version!r}: this version reads {FORMAT_VERSION}")
     if not is_as_written:
-        raise CheckpointError(f"checkpoint {path} is not whole: its manifest is not what was written")
+        raise CheckpointError(f"checkpoint {path} is not whole: its manifest does not match its own SHA-256")
     return manifest
 
 
@@ -128,9 +128,9 @@ def _digest_of(content: Mapping[str, Any]) -> str:
 
 
 def _entry(name: str, size: object, digest: object) -> tuple[int, str]:
-    """Return size and digest of a file in a manifest; its name must not lead out of the checkpoint."""
+    """Return size and digest of a file in a manifest; its name must not be a path outside the checkpoint."""
     if not _FILE.fullmatch(name) or type(size) is not int or size < 0 or not isinstance(digest, str):
-        raise ValueError(f"{name!r:.80} is no file of a checkpoint")
+        raise ValueError(f"{name!r:.80} is not a valid name of a file in a checkpoint")
     return size, digest
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from db.command_line import Parser, count_up_to
 from db.engine import DatabaseError
+from db.reports import FORMATS
 from elasticqa.cli.record import updated_session
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.config.train_config import TrainConfig
@@ -22,7 +23,7 @@ from elasticqa.run.home import home, runs_dir
 from elasticqa.scaling.job_loop import JobLoop
 from elasticqa.scaling.jobs import LOCAL, SCHEDULERS, Jobs, check_machine
 from elasticqa.scaling.matrix import MAX_COUNT, MODES, StudyMatrix, check_work, numbers, strategies
-from elasticqa.scaling.progress import FORMATS, SUFFIXES, Progress, results
+from elasticqa.scaling.progress import SUFFIXES, Progress, results
 from elasticqa.scaling.study import FAILED, OPEN, Study, create, find, hold, load, newest_like
 
 _MAX_IN_FLIGHT = {LOCAL: 1, "slurm": 4}
@@ -61,8 +62,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="elasticqa scaling",
-        description="Measure the speedup of strategies and sizes over a single process. Options after -- go to every training run. "
-        "The same command continues a study that was stopped: only missing runs are started.",
+        description="Measure the speedup of strategies and sizes over a single process. Options after -- go to every "
+        "training run. The same command continues a study that was stopped: only missing runs are started.",
     )
     add, count = parser.add_argument, count_up_to(MAX_COUNT)
     add("--strategies", default="ddp,fsdp", help="ddp, fsdp or both (default: ddp,fsdp)")
@@ -229,7 +230,7 @@ def _print_table(study: Study, form: str, environ: Mapping[str, str]) -> None:
         return
     made_at = time.time()
     title = f"Scaling study {study.study_id}"
-    texts: dict[str, str] = {name: write(title, made_at, [table]) for name, write in FORMATS.items()}
+    texts = {name: write(title, made_at, [table]) for name, write in FORMATS.items()}
     for name, text in texts.items():
         study.path.with_suffix(SUFFIXES[name]).write_text(text, encoding="utf-8")
     sys.stdout.write(texts[form])

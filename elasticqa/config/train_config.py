@@ -41,7 +41,7 @@ class TrainConfig:
     """All options of a training run; world size, device and run id are not options."""
 
     recipe: Annotated[str, OnResume.MAY_CHANGE_IF_NAMED] = "demo"
-    """Named set of defaults that the other options change."""
+    """Named set of defaults; other options override them."""
     name: Annotated[str | None, OnResume.MAY_CHANGE] = None
     """Name of the run on the pages; free text."""
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
@@ -61,7 +61,7 @@ class TrainConfig:
     precision: Annotated[Precision, OnResume.MAY_CHANGE_IF_NAMED] = "auto"
     """`auto`: bf16 if the GPU supports it, else fp16; fp32 on a CPU."""
     attention: Annotated[Attention, OnResume.MAY_CHANGE_IF_NAMED] = "auto"
-    """`packed`: no padding (BERT family); `sdpa`: the same, without flash kernel; `auto`: packed if possible."""
+    """`packed`: no padding (BERT family); `sdpa`: packed, but never flash attention; `auto`: packed if possible."""
     compile: Annotated[bool | None, OnResume.MAY_CHANGE] = None
     """Compile the encoder's layers; default: on from 500 steps if `kernels` is off and flash or CUDA graphs are on."""
     cuda_graphs: Annotated[bool | None, OnResume.MAY_CHANGE] = None
@@ -69,7 +69,7 @@ class TrainConfig:
     kernels: Annotated[bool | None, OnResume.MAY_CHANGE] = None
     """Use our Triton kernels for layers and optimizer; default: on with CUDA graphs, if the GPU supports them."""
     reshard: Annotated[bool | None, OnResume.MAY_CHANGE] = None
-    """FSDP: free gathered weights until the backward pass; default: on if they exceed 10% of GPU memory."""
+    """FSDP: free gathered weights after the forward pass; default: on if they exceed 10% of GPU memory."""
     activation_checkpointing: Annotated[bool, OnResume.MAY_CHANGE_IF_NAMED] = False
     """Recompute each layer in the backward pass: less memory, about a third more work."""
     epochs: Annotated[int, Range(1)] = 1

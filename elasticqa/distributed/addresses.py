@@ -76,7 +76,7 @@ def address_towards(first_host: str) -> str:
     except OSError as error:
         raise ConfigError(
             f"first node {first_host!r} cannot be reached from {socket.gethostname()} ({error.strerror}): the nodes "
-            "meet there; add its name to the name server or to /etc/hosts of this node"
+            "connect to it; add its name to the name server or to /etc/hosts of this node"
         ) from error
     # The first node may resolve its own name to a loopback address; other nodes do not.
     is_here = address == target[0] or ipaddress.ip_address(address).is_loopback

@@ -65,7 +65,7 @@ class Topology:
             least = _count(environ, variable, 1)
             if facts[name] < least:
                 raise ConfigError(
-                    f"{name}={facts[name]} is less than {variable}={least}, which the launch asked for: the run does "
+                    f"{name}={facts[name]} is less than {variable}={least}, which the launch requires: the run does "
                     "not train on less; see in the log which nodes joined, or use fewer (--nnodes, --nproc_per_node)"
                 )
         local_world_size, local_rank = facts["LOCAL_WORLD_SIZE"], facts["LOCAL_RANK"]

@@ -46,7 +46,7 @@ def unknown_host(first: Mapping[str, Any], node: Mapping[str, Any]) -> tuple[str
     """Return that a node cannot resolve the first node's name, and the way out; None if it can."""
     if node["finds_first"]:
         return None
-    problem = f"{node['host']} does not find {first['host']} by its name, and workers meet there"
+    problem = f"{node['host']} cannot resolve the name {first['host']}, to which its workers must connect"
     return problem, f"add it to the name server, or to /etc/hosts of {node['host']}"
 
 

@@ -119,7 +119,7 @@ def _missing(node: JobNode, answered: set[int], min_nodes: int) -> str:
         return ""
     problem = f"no answer from node {', '.join(map(str, missing))} of {node.num_nodes} within {ANSWER_TIMEOUT_S:g} s"
     if node.num_nodes - len(missing) >= min_nodes:
-        sys.stderr.write(f"elasticqa: {problem}; the job starts without\n")
+        sys.stderr.write(f"elasticqa: {problem}; the job starts without these nodes\n")
         return ""
     return f"{problem}: see its log (torchx log), or it does not reach port {node.port} of {node.first_host}"
 

@@ -50,11 +50,11 @@ def choose_acceleration(
     has_kernels = attention == "flash" and has_triton_attention(topology.device, dtype, spec.head_size)
     obstacle = _capture_obstacle(config, topology, spec, is_resharded=is_resharded)
     if config.cuda_graphs and obstacle is not None:
-        raise ConfigError(f"cuda_graphs=True does not fit {obstacle}; leave --cuda-graphs out, or change that")
+        raise ConfigError(f"cuda_graphs=True does not work with {obstacle}; leave --cuda-graphs out, or change that")
     is_captured = obstacle is None if config.cuda_graphs is None else config.cuda_graphs
     obstacle = _kernels_obstacle(config, has_kernels=has_kernels, is_resharded=is_resharded)
     if config.kernels and obstacle is not None:
-        raise ConfigError(f"kernels=True does not fit {obstacle}; use --kernels False, or change that")
+        raise ConfigError(f"kernels=True does not work with {obstacle}; use --kernels False, or change that")
     # Without CUDA graphs the fused kernels do not help: the host launches them more slowly than the GPU runs them.
     pays = is_captured and has_kernels and not config.compile
     is_fused = pays if config.kernels is None else config.kernels

@@ -115,11 +115,11 @@ def _claim(
         end = newest_end_line(directory)
         # torchrun restarts a failed worker group; refuse the restart if it would raise the same error again.
         if topology.restart_count and end is not None and end.get("is_fatal"):
-            raise ConfigError(f"run {directory.name} is not tried again: {end.get('reason')}")
+            raise ConfigError(f"run {directory.name} is not restarted: {end.get('reason')}")
         earlier_oom = smallest_oom_record(directory, topology.world_size)
         if topology.restart_count and earlier_oom is not None and earlier_oom.next_micro_batch_size == 0:
             raise ConfigError(
-                f"run {directory.name} is not tried again: {earlier_oom.what}; use --activation-checkpointing, more "
+                f"run {directory.name} is not restarted: {earlier_oom.what}; use --activation-checkpointing, more "
                 "processes, a smaller --max-length or model"
             )
         number = claim_attempt(directory)
@@ -128,7 +128,7 @@ def _claim(
             write_missing_end(directory, earlier)
     except OSError as error:
         raise ConfigError(
-            f"run directory {directory} cannot be written ({error.strerror}): free its file system, or set "
+            f"run directory {directory} cannot be written ({error.strerror}): free space there, or set "
             "ELASTICQA_HOME to a directory that you can write"
         ) from error
     return _Claim(config, plan, choice, number, earlier_oom)

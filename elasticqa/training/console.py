@@ -26,7 +26,7 @@ def opening(config: TrainConfig, topology: Topology, setup: dict[str, Any], atte
         f"steps {setup['start_step']} to {setup['num_steps']}, {config.global_batch_size} features each",
     ]
     if skipped:
-        lines.append(f"skipped {skipped:,} training questions whose answer is not at its place (--strict refuses)")
+        lines.append(f"skipped {skipped:,} training questions whose answer is not at its offset (--strict refuses)")
     return "\n".join(lines)
 
 

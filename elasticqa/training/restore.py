@@ -41,11 +41,11 @@ def _record_changes(trainer: Trainer, attempt: Attempt) -> None:
     changes = changed_since(attempt.directory, attempt.number, attempt.config)
     if changes:
         listed = "; ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in changes.items())
-        recorder.log_event("config_changed", f"changed since the attempt before: {listed}", changes=changes)
+        recorder.log_event("config_changed", f"changed since the previous attempt: {listed}", changes=changes)
     oom = attempt.earlier_oom
     if oom is not None and oom.attempt == attempt.number - 1:
         size = attempt.micro_batch_size
-        message = f"{oom.what} in the attempt before; continuing with micro-batches of at most {size}"
+        message = f"{oom.what} in the previous attempt; continuing with micro-batches of at most {size}"
         recorder.log_event("micro_batch_halved", message, step=None, micro_batch_size=size)
 
 

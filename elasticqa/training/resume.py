@@ -58,7 +58,7 @@ def choose_run(
     run_id = environ.get(RUN_ID_VARIABLE) or new_run_id()
     if not RUN_ID_PATTERN.fullmatch(run_id):
         raise ConfigError(
-            f"{RUN_ID_VARIABLE}={shown(run_id)} is not a plain name, so it could lead out of {runs_dir}: use 1 to 64 "
+            f"{RUN_ID_VARIABLE}={shown(run_id)} is not a run id (it could be a path outside {runs_dir}): use 1 to 64 "
             "letters, digits, '.', '_' or '-', starting with a letter or digit, or unset it"
         )
     proposed = runs_dir / run_id
@@ -116,8 +116,8 @@ def _has_gone_back(directory: Path, resume: str) -> bool:
             return False
         if read_setup_line(path) is not None:
             logger.warning(
-                "run %s has resumed from %s before, so it resumes from its newest checkpoint; to go back again, "
-                "move the newer ones away",
+                "run %s has already resumed from %s, so it now resumes from its newest checkpoint; to go back again, "
+                "move the newer checkpoints away",
                 directory.name,
                 resume,
             )

@@ -70,7 +70,7 @@ def test_node_that_does_not_find_the_first_by_name_is_refused(lab: Lab, flags: l
     hosts.write_text("127.0.0.1 localhost\n10.77.77.12 node2\n", encoding="utf-8")
     with seen_on(lab, "node2", Path("/etc/hosts"), "--bind", str(hosts)):
         job = lab.submit("components/train.py:ddp", "--nnodes", "2", "--", *flags)
-        assert_refused(lab, job, "node2 does not find node1 by its name")
+        assert_refused(lab, job, "node2 cannot resolve the name node1")
 
 
 def test_gpus_that_slurm_gives_and_torch_does_not_see_are_refused(lab: Lab, flags: list[str]) -> None:

@@ -91,7 +91,7 @@ def read_squad(path: Path, *, for_training: bool, strict: bool = False, needs_an
             raise DataError(replace(place, field="answer_start"), f"{rule}; {way_out}")
     if not examples:
         cause = f"{num_skipped} skipped for an answer that is not at its offset" if num_skipped else "it is empty"
-        raise DataError(Place(path), f"has no question to use: {cause}")
+        raise DataError(Place(path), f"has no usable question: {cause}")
     return SquadData(examples, num_skipped)
 
 
@@ -156,7 +156,7 @@ def _text(fields: dict[str, object], key: str, place: Place, prefix: str = "") -
         raise DataError(replace(place, field=f"{prefix}{key}"), "is empty")
     # A JSON escape can be half of a surrogate pair, which no tokenizer can encode.
     if not text.isascii() and _LONE_SURROGATE.search(text):
-        raise DataError(replace(place, field=f"{prefix}{key}"), "has a lone surrogate, which is no character")
+        raise DataError(replace(place, field=f"{prefix}{key}"), "has a lone surrogate, which is not valid Unicode")
     return text
 
 

@@ -102,7 +102,7 @@ def test_link_is_not_exported(run_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["absent", "runs"])
 def test_only_run_directories_are_exported(runs: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(BundleError, match="is no run directory"):
+    with pytest.raises(BundleError, match="is not a run directory"):
         export_run(tmp_path / name, tmp_path / "a.tar.gz")
 
 

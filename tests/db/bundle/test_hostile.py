@@ -143,7 +143,7 @@ def test_members_must_be_those_of_the_manifest(
         ({"version": 2}, "version=2, this release reads 1"),
         ({"files": []}, "is not a list of 1 to"),
         ({"files": {}}, "is not a list of 1 to"),
-        ({"files": [7]}, "is no entry of a manifest"),
+        ({"files": [7]}, "is not an entry of a manifest"),
         ({"files": [{"name": "a", "bytes": -1, "sha256": "0" * 64}]}, "is not a size"),
         ({"files": [{"name": "a", "bytes": True, "sha256": "0" * 64}]}, "is not a size"),
         ({"files": [{"name": "a", "bytes": 1, "sha256": "0"}]}, "is not 64 hexadecimal digits"),

@@ -39,10 +39,10 @@ def test_show_prints_a_run_as_text_and_as_json(environ: dict[str, str], capsys: 
     assert show_command.main([ulid(10)], environ) == 0
     text = capsys.readouterr().out
     assert f"wall clock (s)     {whole['wall_clock_s']:,.1f}\n" in text
-    assert "where the time went" in text
+    assert "wall clock by kind of work" in text
 
 
-@pytest.mark.parametrize("name", list(report_command.FORMATS))
+@pytest.mark.parametrize("name", ["markdown", "latex", "html"])
 def test_report_command_writes_every_format(environ: dict[str, str], tmp_path: Path, name: str) -> None:
     target = tmp_path / "report"
     assert report_command.main([ulid(10), "--format", name, "-o", str(target)], environ) == 0

@@ -25,7 +25,7 @@ def test_single_node_may_have_a_loopback_name() -> None:
         ({"versions": {"python": "3.11.7", "torch": "2.12.0"}}, "torch is 2.13.0 on node1 and 2.12.0 on node3: "),
         ({"versions": {"python": "3.11.7"}}, "torch is 2.13.0 on node1 and None on node3: "),
         ({"sees_home": False}, "/home/elasticqa is not the same directory on node1 and node3: "),
-        ({"finds_first": False}, "node3 does not find node1 by its name"),
+        ({"finds_first": False}, "node3 cannot resolve the name node1"),
         ({"own_addresses": ["127.0.1.1"]}, "node3 resolves its own name to 127.0.1.1, where"),
         ({"own_addresses": []}, "node3 resolves its own name to nothing, where"),
         ({"refusal": "gpu=1 but torch sees 0"}, "node3: gpu=1 but torch sees 0"),

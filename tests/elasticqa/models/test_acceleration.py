@@ -43,8 +43,8 @@ def test_layers_are_compiled_on_request(topology: Topology) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (TrainConfig(cuda_graphs=True), "cuda_graphs=True does not fit a CPU; leave --cuda-graphs out"),
-        (TrainConfig(kernels=True), "kernels=True does not fit this device, precision or model"),
+        (TrainConfig(cuda_graphs=True), "cuda_graphs=True does not work with a CPU; leave --cuda-graphs out"),
+        (TrainConfig(kernels=True), "kernels=True does not work with this device, precision or model"),
     ],
 )
 def test_optimization_that_does_not_fit_the_device_is_refused(

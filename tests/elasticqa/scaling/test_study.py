@@ -73,7 +73,7 @@ def test_study_is_found_by_a_unique_prefix(study: Study, tmp_path: Path) -> None
 def test_file_that_is_not_a_study_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="does not begin as a study"):
+    with pytest.raises(ConfigError, match="is not a study file of this release"):
         load(path)
 
 

@@ -87,7 +87,7 @@ def test_run_is_held_while_an_attempt_lives(runs: Path) -> None:
 @pytest.mark.usefixtures("runs")
 def test_fatal_end_is_not_tried_again_by_a_restart() -> None:
     attempt_of_a_process("failed", is_fatal=True)
-    with pytest.raises(ConfigError, match="run RUN is not tried again: why"):
+    with pytest.raises(ConfigError, match="run RUN is not restarted: why"):
         attempt_of_a_process(topology=replace(ALONE, restart_count=1))
     assert attempt_of_a_process() == 2
 
@@ -105,7 +105,7 @@ def test_micro_batches_are_halved_after_a_shortage_until_none_is_left(runs: Path
     with ExitStack() as stack:
         assert start_attempt(CONFIG, again, stack, {}, 100).micro_batch_size == 4
     write_oom_record(runs / "RUN", 3, OutOfMemoryRecord(2, 4, 1, "a micro-batch of 1 features does not fit"))
-    with pytest.raises(ConfigError, match="run RUN is not tried again: a micro-batch of 1 features does not fit; use "):
+    with pytest.raises(ConfigError, match="run RUN is not restarted: a micro-batch of 1 features does not fit; use "):
         attempt_of_a_process(topology=again)
     # Whoever starts it anew may have made room.
     assert attempt_of_a_process() == 3

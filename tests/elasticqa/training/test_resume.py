@@ -232,7 +232,7 @@ def test_named_checkpoint_that_is_damaged_or_of_another_config_is_refused(tmp_pa
     with pytest.raises(ConfigError, match="seed was 3, is 4"):
         choose_run(replace(CONFIG, resume=str(checkpoint), seed=4), tmp_path, {})
     (checkpoint / "__0_0.distcp").write_bytes(b"y" * 100)
-    with pytest.raises(ConfigError, match=r"__0_0.distcp is not what .*elasticqa checkpoints A"):
+    with pytest.raises(ConfigError, match=r"__0_0.distcp does not match .*elasticqa checkpoints A"):
         choose_run(replace(CONFIG, resume=str(checkpoint)), tmp_path, {})
     with pytest.raises(ConfigError, match="is not a run"):
         choose_run(replace(CONFIG, resume="A/checkpoints/step-00000009"), tmp_path, {})

@@ -40,7 +40,7 @@ def test_good_cluster_is_ok_with_its_measurements(tmp_path: Path) -> None:
         ("home", {"sees_home": False}, "node2 does not see a file written here in"),
         ("home", {"sees_home": False, "home_error": "read-only"}, "node2: read-only"),
         ("versions", {"versions": {"python": "3.12.0"}}, "python is 3.11.7 on node1 and 3.12.0 on node2, torch is"),
-        ("names", {"finds_first": False}, "node2 does not find node1 by its name"),
+        ("names", {"finds_first": False}, "node2 cannot resolve the name node1"),
         ("names", {"own_addresses": ["127.0.1.1"]}, "node2 resolves its own name to 127.0.1.1"),
         ("gpu", {"num_gpus": 1}, "node2 sees 1 of 2 GPUs"),
     ],
@@ -56,7 +56,7 @@ def test_problem_of_a_node_fails_its_check_only(
 
 def test_file_of_a_node_that_is_not_seen_here_fails(tmp_path: Path) -> None:
     findings = by_check(found(tmp_path, node_message(0), node_message(1), MEASUREMENT, writers=(0,)))
-    assert findings["home"].found == f"a file written by node2 in {tmp_path} is not seen here"
+    assert findings["home"].found == f"a file written by node2 in {tmp_path} is not visible here"
 
 
 def test_gpus_are_not_checked_unless_requested(tmp_path: Path) -> None:
