@@ -19,7 +19,7 @@ from benchmarks.training.elasticqa_loop import Loop, add_loop_options, config_of
 from elasticqa.checkpoint import async_writer
 from elasticqa.checkpoint.checkpointer import Checkpointer
 from elasticqa.distributed.topology import Topology
-from elasticqa.training import garbage_collection
+from elasticqa.training import trainer
 from elasticqa.training.app_state import app_state_of
 from elasticqa.training.train_step import TrainStep
 
@@ -35,7 +35,7 @@ def leave_out(parts: Collection[str]) -> None:
             file.name: (file.stat().st_size, "0" * 64) for file in path.glob(pattern)
         }
     if "settle" in parts:
-        garbage_collection.settle = lambda: None
+        trainer.settle = lambda: None
 
 
 class CollectionTimer:
@@ -68,7 +68,7 @@ class Saver:
     def prepare(self) -> None:
         """Prepare saves as the trainer does in its first step."""
         self._checkpointer.prepare()
-        garbage_collection.settle()
+        trainer.settle()
 
     def start(self) -> None:
         """Start a save as the trainer does, once all steps so far are computed."""

@@ -20,10 +20,10 @@ from elasticqa.config.batch_plan import batch_plan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import MicroBatchShape, StepBatch
 from elasticqa.data.squad.features import Features
+from elasticqa.distributed.shards import local_part
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import LocalOutOfMemoryError, MicroBatchTooLargeError
 from elasticqa.models.attention import PACKED
-from elasticqa.models.parallelize import local_parameter_bytes
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer, checkpoint_activations
 from elasticqa.training.builder import build_train_step
 from elasticqa.training.train_step import TrainStep
@@ -114,7 +114,8 @@ def main() -> None:
                 print(error, flush=True)
                 # Leaving the process group in an orderly way would need the other ranks.
                 os._exit(EXIT_NO_MEMORY)
-            connection.send(Fit(batch, *_peaks(), local_parameter_bytes(engine.model), whole, card()))
+            num_bytes = sum(local_part(parameter).nbytes for parameter in engine.model.parameters())
+            connection.send(Fit(batch, *_peaks(), num_bytes, whole, card()))
 
 
 def _leave_as_it_is(

@@ -24,7 +24,7 @@ from elasticqa.run.journal import FeatureLog, Journal
 from elasticqa.run.metrics import StepMetrics
 from elasticqa.run.recorder import Recorder
 from elasticqa.run.tensorboard import TensorBoardLog
-from elasticqa.training import garbage_collection
+from elasticqa.training.trainer import settle
 
 _IDS = list(range(24))
 _NOTHING_S = 10e-6
@@ -87,7 +87,7 @@ def measure(folder: Path, num_steps: int, step_s: float) -> dict[str, list[float
         recorder.log_features(metrics.step, _IDS)
         recorder.log_step(metrics)
 
-    garbage_collection.settle()
+    settle()
     result = {
         "nothing": costs_us(_wait, num_steps, step_s),
         "journal": costs_us(journal_only, num_steps, step_s),

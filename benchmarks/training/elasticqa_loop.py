@@ -18,12 +18,12 @@ from elasticqa.data.squad.features import Features
 from elasticqa.distributed.topology import Topology
 from elasticqa.models.attention import PACKED, PACKED_SDPA
 from elasticqa.models.question_answering import ModelSpec, QuestionAnswerer
-from elasticqa.training import garbage_collection
 from elasticqa.training.builder import build_train_step
 from elasticqa.training.graph_step import CudaGraphTrainStep
 from elasticqa.training.host_copy import HostCopies
 from elasticqa.training.optimizer import learning_rate_at
 from elasticqa.training.train_step import TrainStep
+from elasticqa.training.trainer import settle
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "elasticqa": {},
@@ -144,7 +144,7 @@ class Loop:
                     sizes.add(size)
         if self._is_ahead:
             self.train_step.prefetch(self._sampler)
-        garbage_collection.settle()
+        settle()
 
     def step(self) -> None:
         """Take one step; every rank must call this."""

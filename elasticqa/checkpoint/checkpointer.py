@@ -1,8 +1,6 @@
 """Checkpoints that are whole or absent, and load at any world size under any strategy.
 
-A save blocks training only while the state is copied to host memory. A thread of each rank then writes its share under
-a temporary name (torch.distributed.checkpoint, sharded). When all ranks are done, rank 0 writes the manifest and
-renames the directory. A directory without a manifest, or one that does not match it, is not a checkpoint.
+A directory without a manifest, or one that does not match it, is not a checkpoint. docs/architecture.md follows a save.
 """
 
 import logging

@@ -37,7 +37,12 @@ class Prefetcher(Generic[T]):
         """Return the input of a step and prefetch the next ones; re-raises an error of ``make``."""
         future = self._pending.pop(step_batch.step, None)
         prefetched = None if future is None else future.result()
-        self._submit(step_batch.step + 1)
+        if self._thread is not None and self._sampler is not None:
+            first, submit = step_batch.step + 1, self._thread.submit
+            steps = range(first, min(first + DEPTH, self._sampler.plan.num_steps))
+            self._pending = {
+                step: self._pending.get(step) or submit(self._prefetch, self._sampler, step) for step in steps
+            }
         if prefetched is not None and prefetched[0].is_same(step_batch):
             return prefetched[1]
         return self._make(step_batch)
@@ -48,14 +53,6 @@ class Prefetcher(Generic[T]):
             self._thread.shutdown(cancel_futures=True)
         self._thread = None
         self._pending.clear()
-
-    def _submit(self, first: int) -> None:
-        if self._thread is None or self._sampler is None:
-            return
-        steps = range(first, min(first + DEPTH, self._sampler.plan.num_steps))
-        self._pending = {
-            step: self._pending.get(step) or self._thread.submit(self._prefetch, self._sampler, step) for step in steps
-        }
 
     def _prefetch(self, sampler: Sampler, step: int) -> tuple[StepBatch, T]:
         step_batch = sampler.step_batch(step)

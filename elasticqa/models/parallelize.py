@@ -7,7 +7,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from elasticqa.config.train_config import Parallel, Precision
-from elasticqa.distributed.shards import local_part
 from elasticqa.distributed.topology import Topology
 from elasticqa.distributed.torch_internals import ignore_buffers_in_ddp
 from elasticqa.models.question_answering import encoder_layers
@@ -70,12 +69,6 @@ def free_gathered_weights(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
-
-
-def local_parameter_bytes(model: nn.Module) -> int:
-    """Return the bytes of parameters that this rank stores between steps."""
-    total: int = sum(local_part(parameter).nbytes for parameter in model.parameters())
-    return total
 
 
 def is_sharded(model: nn.Module) -> bool:

@@ -11,7 +11,6 @@ from elasticqa.config.batch_plan import BatchPlan
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.data.sampler import Sampler
 from elasticqa.data.squad.features import Features
-from elasticqa.data.task import Task
 from elasticqa.distributed.topology import Topology, resolve_precision
 from elasticqa.distributed.torch_internals import set_compile_caches
 from elasticqa.elastic.signals import StopRequest
@@ -44,7 +43,18 @@ def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: St
     train_step = build_train_step(
         config, topology, plan=plan, features=task.train, answerer=loaded.answerer, stack=stack
     )
-    recorder = _recorder(topology, attempt, stack)
+    tensorboard = None
+    if topology.is_main:
+        tensorboard = TensorBoardLog(attempt.directory / "tensorboard")
+        stack.callback(tensorboard.close)
+    recorder = Recorder(
+        config=config,
+        plan=plan,
+        journal=attempt.journal,
+        tensorboard=tensorboard,
+        feature_log=attempt.feature_log,
+        is_main=topology.is_main,
+    )
     progress = Progress(plan=plan, began_at=attempt.started_at)
     checkpointer = Checkpointer(
         attempt.directory / "checkpoints",
@@ -66,6 +76,17 @@ def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: St
     if topology.device.type == "cuda":
         # Do not prefetch on a CPU: the thread would take CPU time from the step.
         train_step.prefetch(sampler)
+    evaluate = None
+    if task.dev is not None:
+        evaluate = Evaluator(
+            features=task.dev,
+            examples=task.dev_examples,
+            topology=topology,
+            precision=train_step.precision,
+            max_answer_length=config.max_answer_length,
+            run_directory=attempt.directory,
+            attempt=attempt.number,
+        )
     return Trainer(
         config=config,
         topology=topology,
@@ -74,37 +95,8 @@ def build_trainer(topology: Topology, loaded: Loaded, attempt: Attempt, stop: St
         recorder=recorder,
         checkpointer=checkpointer,
         progress=progress,
-        evaluate=_evaluator(task, topology, train_step, attempt),
+        evaluate=evaluate,
         stop=stop,
-    )
-
-
-def _recorder(topology: Topology, attempt: Attempt, stack: ExitStack) -> Recorder:
-    tensorboard = None
-    if topology.is_main:
-        tensorboard = TensorBoardLog(attempt.directory / "tensorboard")
-        stack.callback(tensorboard.close)
-    return Recorder(
-        config=attempt.config,
-        plan=attempt.plan,
-        journal=attempt.journal,
-        tensorboard=tensorboard,
-        feature_log=attempt.feature_log,
-        is_main=topology.is_main,
-    )
-
-
-def _evaluator(task: Task, topology: Topology, train_step: TrainStep, attempt: Attempt) -> Evaluator | None:
-    if task.dev is None:
-        return None
-    return Evaluator(
-        features=task.dev,
-        examples=task.dev_examples,
-        topology=topology,
-        precision=train_step.precision,
-        max_answer_length=attempt.config.max_answer_length,
-        run_directory=attempt.directory,
-        attempt=attempt.number,
     )
 
 

@@ -32,7 +32,7 @@ AHEAD = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
-    """Evaluates on one split; predictions are kept in the run directory."""
+    """Evaluates on the dev split; predictions are kept in the run directory."""
 
     features: Features
     examples: list[Example]
@@ -41,7 +41,6 @@ class Evaluator:
     max_answer_length: int
     run_directory: Path
     attempt: int
-    split: str = "dev"
 
     def __call__(self, model: nn.Module, step: int) -> Evaluation | None:
         """Return the metrics on rank 0, None elsewhere; leaves evaluation mode on. Every rank must call this."""
@@ -55,7 +54,7 @@ class Evaluator:
         predictions = join_spans(self.features, Spans.concatenate(parts), self.examples)
         scores = squad_scores({p.id: p.text for p in predictions}, self.examples)
         metrics = mean_metrics(scores)
-        path: str | None = f"predictions/attempt-{self.attempt:04d}-step-{step:08d}-{self.split}.jsonl"
+        path: str | None = f"predictions/attempt-{self.attempt:04d}-step-{step:08d}-dev.jsonl"
         try:
             self._write(self.run_directory / str(path), predictions, scores)
         except OSError as error:
@@ -64,7 +63,7 @@ class Evaluator:
             path = None
         return Evaluation(
             step=step,
-            split=self.split,
+            split="dev",
             em=metrics.em,
             f1=metrics.f1,
             loss=None,

@@ -88,17 +88,13 @@ def _from_hub(name: str, cache_dir: Path, hub: Hub) -> Path:
             reason = None if hub.is_offline else hub.why_unavailable("datasets", name)
             if reason:
                 raise _not_found(name, reason)
-            write_splits(_load(name), folder, name)
+            library = importlib.import_module("datasets")
+            try:
+                splits = library.load_dataset(name)
+            except (OSError, ValueError, library.exceptions.DatasetsError) as error:
+                raise _not_found(name, first_line(error)) from error
+            write_splits(splits, folder, name)
     return folder
-
-
-def _load(name: str) -> Mapping[str, Any]:
-    library = importlib.import_module("datasets")
-    try:
-        splits: Mapping[str, Any] = library.load_dataset(name)
-    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        raise _not_found(name, first_line(error)) from error
-    return splits
 
 
 def write_splits(splits: Mapping[str, Any], folder: Path, name: str) -> None:

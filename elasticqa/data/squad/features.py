@@ -78,7 +78,8 @@ def build_features(examples: Sequence[Example], tokenizer: "PreTrainedTokenizerB
     contexts = tokenize(backend, list(context_number))
     questions = tokenize(backend, [example.question.lstrip() for example in examples], with_offsets=False)
 
-    room = windowing.max_length - template.num_special - np.diff(questions.offsets)
+    num_special = len(template.prefix) + len(template.middle) + len(template.suffix)
+    room = windowing.max_length - num_special - np.diff(questions.offsets)
     sizes = np.diff(contexts.offsets)[context_of]
     _check_room(examples, windowing, room, sizes)
     windows = _cut(contexts.offsets[context_of], sizes, room, windowing.doc_stride)

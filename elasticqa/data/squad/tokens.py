@@ -46,11 +46,6 @@ class PairTemplate:
     suffix: NDArray[np.int32]
     segment_shift: int | None
 
-    @property
-    def num_special(self) -> int:
-        """Number of special tokens in a pair."""
-        return len(self.prefix) + len(self.middle) + len(self.suffix)
-
     @classmethod
     def of(cls, backend: Tokenizer, *, has_types: bool) -> "PairTemplate":
         """Return the template, found by encoding a pair.

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,50 +51,35 @@ class CategoryTime:
 
 def operator_ranking(timeline: Timeline) -> tuple[tuple[OperatorTime, ...], tuple[CategoryTime, ...], int]:
     """Return the host's operators with the most self time, largest first, all categories, and the number of names."""
-    calls = _calls(timeline)
-    rows, parts = [], []
-    for number in _numbers(timeline, (Kind.OPERATOR,)):
-        name = timeline.names[number]
-        kind, count, self_us = category(name), int(calls.counts[number]), float(calls.self_us[number])
-        rows.append(OperatorTime(name, kind, count, self_us, float(calls.total_us[number])))
-        count_inside, self_us_inside = int(calls.optimizer_counts[number]), float(calls.optimizer_self_us[number])
-        parts.append((kind, count - count_inside, self_us - self_us_inside))
-        parts.append(("optimizer", count_inside, self_us_inside))
-    rows.sort(key=lambda row: (-row.self_us, row.name))
-    shown = tuple(replace(row, name=_short(row.name)) for row in rows[:NUM_SHOWN])
-    return shown, _categories(parts), len(rows)
-
-
-class _Calls(NamedTuple):
-    """Sums over all threads for each number of a name; the last two include only calls inside an optimizer step."""
-
-    counts: Int64
-    self_us: NDArray[np.float64]
-    total_us: NDArray[np.float64]
-    optimizer_counts: Int64
-    optimizer_self_us: NDArray[np.float64]
-
-
-def _calls(timeline: Timeline) -> _Calls:
     size = len(timeline.names)
+    # Sums over all threads for each number of a name; those of the optimizer include only calls inside its steps.
+    counts, optimizer_counts = np.zeros((2, size), dtype=np.int64)
+    self_us, total_us, optimizer_self_us = np.zeros((3, size))
     nests = np.array([kind is not Kind.ASYNCHRONOUS for kind in timeline.kinds], dtype=np.bool_)
     is_optimizer = np.array([kind is Kind.OPTIMIZER for kind in timeline.kinds], dtype=np.bool_)
-    sums = _Calls(*(np.zeros(size, dtype=kind) for kind in (np.int64, float, float, np.int64, float)))
     for thread in timeline.threads.values():
         chosen = nests[thread.names]
         starts, ends, names = thread.starts[chosen], thread.ends[chosen], thread.names[chosen]
         self_ns, is_counted = self_times(starts, ends, names)
-        sums.counts[:] += np.bincount(names[is_counted], minlength=size)
-        sums.self_us[:] += np.bincount(names, weights=self_ns / 1000, minlength=size)
-        total_us = (ends - starts)[is_counted] / 1000
-        sums.total_us[:] += np.bincount(names[is_counted], weights=total_us, minlength=size)
+        counts += np.bincount(names[is_counted], minlength=size)
+        self_us += np.bincount(names, weights=self_ns / 1000, minlength=size)
+        total_us += np.bincount(names[is_counted], weights=(ends - starts)[is_counted] / 1000, minlength=size)
         steps = is_optimizer[names]
         if steps.any():
             inside = contains(union(starts[steps], ends[steps]), starts)
-            sums.optimizer_counts[:] += np.bincount(names[inside & is_counted], minlength=size)
-            weights = self_ns[inside] / 1000
-            sums.optimizer_self_us[:] += np.bincount(names[inside], weights=weights, minlength=size)
-    return sums
+            optimizer_counts += np.bincount(names[inside & is_counted], minlength=size)
+            optimizer_self_us += np.bincount(names[inside], weights=self_ns[inside] / 1000, minlength=size)
+    rows, parts = [], []
+    for number in _numbers(timeline, (Kind.OPERATOR,)):
+        name = timeline.names[number]
+        kind, count, time_us = category(name), int(counts[number]), float(self_us[number])
+        rows.append(OperatorTime(name, kind, count, time_us, float(total_us[number])))
+        count_inside, time_us_inside = int(optimizer_counts[number]), float(optimizer_self_us[number])
+        parts.append((kind, count - count_inside, time_us - time_us_inside))
+        parts.append(("optimizer", count_inside, time_us_inside))
+    rows.sort(key=lambda row: (-row.self_us, row.name))
+    shown = tuple(replace(row, name=_short(row.name)) for row in rows[:NUM_SHOWN])
+    return shown, _categories(parts), len(rows)
 
 
 def self_times(starts: Int64, ends: Int64, names: Int64) -> tuple[Int64, NDArray[np.bool_]]:

@@ -1,18 +1,19 @@
 """A parallelized model computes the same as on one rank, and sharding divides its memory."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from elasticqa.config.train_config import Parallel
 from elasticqa.data.micro_batch import pack
 from elasticqa.distributed.shards import local_part
 from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
-from elasticqa.models.parallelize import free_gathered_weights, local_parameter_bytes, parallelize, set_gradient_sync
+from elasticqa.models.parallelize import free_gathered_weights, parallelize, set_gradient_sync
 from elasticqa.models.question_answering import checkpoint_activations, encoder_layers, feature_losses
 from tests.support.models import tiny
 from tests.support.ranks import run_on_ranks
@@ -34,21 +35,22 @@ def test_losses_of_parallel_ranks_equal_those_of_one_process(parallel: Parallel,
         assert found == pytest.approx(expected, abs=1e-5)
 
 
+def local_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(local_part(tensor).nbytes for tensor in tensors)
+
+
 def bytes_while_training(topology: Topology, parallel: Parallel) -> list[int]:
     trained = new_train_step(topology, parallel)
-    sizes = [local_parameter_bytes(trained.model)]
+    sizes = [local_bytes(trained.model.parameters())]
     losses(trained, range(1))
-    sizes.append(local_parameter_bytes(trained.model))
     states = trained.optimizer.state_dict()["state"].values()
-    moments = [state["exp_avg"] for state in states]
-    sizes.append(sum((m.to_local() if hasattr(m, "to_local") else m).nbytes for m in moments))
-    return sizes
+    return [*sizes, local_bytes(trained.model.parameters()), local_bytes(state["exp_avg"] for state in states)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_sharded_rank_stores_its_share_of_parameters_and_moments(world_size: int) -> None:
-    whole = local_parameter_bytes(tiny("bert", "packed"))
+    whole = local_bytes(tiny("bert", "packed").parameters())
     ranks = run_on_ranks(world_size, bytes_while_training, "fsdp")
     assert max(size for sizes in ranks for size in sizes) <= 1.05 / world_size * whole
     assert [sum(sizes) for sizes in zip(*ranks, strict=True)] == [whole] * 3
@@ -56,7 +58,7 @@ def test_sharded_rank_stores_its_share_of_parameters_and_moments(world_size: int
 
 @pytest.mark.slow
 def test_replicated_rank_stores_all_parameters_and_moments() -> None:
-    whole = local_parameter_bytes(tiny("bert", "packed"))
+    whole = local_bytes(tiny("bert", "packed").parameters())
     assert run_on_ranks(2, bytes_while_training, "ddp") == [[whole] * 3] * 2
 
 
