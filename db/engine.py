@@ -33,7 +33,7 @@ def create_engine_for(url: str) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.drivername in ("postgres", "postgresql"):
-            # Without a driver in the URL, SQLAlchemy would use psycopg2; elasticqa[postgresql] installs psycopg.
+            # Set the driver: SQLAlchemy's default is psycopg2, but elasticqa[postgresql] installs psycopg.
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.get_backend_name() != "sqlite":
             return create_engine(parsed, pool_pre_ping=True)

@@ -22,7 +22,7 @@ class Check:
     """The rule for a value. Python types do not suffice: bool is a subclass of int, and NaN is a float."""
 
     rule: str
-    """For messages: "... which is not {rule}"."""
+    """Ending of error messages: "... which is not {rule}"."""
     accepts: Callable[[Any], bool]
 
 
@@ -62,7 +62,7 @@ Array = Annotated[list[Any], Check("a list", lambda value: type(value) is list)]
 Hosts = Annotated[list[dict[str, Any]], Check("a list of hosts, each an object with a node_rank", _are_hosts)]
 Phases = Annotated[dict[str, float], Check(f"an object of at most {MAX_PHASES} names with seconds", _are_phases)]
 Unchecked = Annotated[Any, Check("any value", lambda _: True)]
-"""For keys that ingest does not store in a column of their own."""
+"""Accepts anything; for keys without a database column."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,8 +56,7 @@ class Run(Base):
     precision: Mapped[str | None] = mapped_column(String(16))
     config: Mapped[dict[str, Any]]
     config_digest: Mapped[str] = mapped_column(String(64))
-    """Equal for repeats: covers config without seed, name and resume; provenance; every world size and device of the
-    attempts."""
+    """Equal for repeats: a digest of config (without seed, name, resume), provenance, world sizes and devices."""
     status: Mapped[str] = mapped_column(String(16))
     """Status of the newest attempt: running, finished, failed or preempted; see `db.queries.runs` for `lost`."""
     created_at: Mapped[float]
@@ -77,7 +76,7 @@ class Run(Base):
     num_train_features: Mapped[int | None]
     num_parameters: Mapped[int | None] = mapped_column(BigInteger)
     wall_clock_s: Mapped[float | None]
-    """From the start of the first attempt to the end of the last, including waits; None before the end."""
+    """Seconds from the start of the first attempt to the end of the last, with waits; None before the end."""
     train_time_s: Mapped[float | None]
     """Over all attempts, including steps that were redone."""
     eval_time_s: Mapped[float | None]
@@ -95,14 +94,14 @@ class Run(Base):
 
 
 class Attempt(Base):
-    """One life of a process group."""
+    """One lifetime of a process group."""
 
     __tablename__ = "attempts"
 
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     node_rank: Mapped[int]
-    """The lowest node whose journal was read; it gave these facts."""
+    """Lowest node rank whose journal was read; these facts are from its journal."""
     provenance: Mapped[str] = mapped_column(String(16))
     name: Mapped[str | None] = mapped_column(Text)
     status: Mapped[str] = mapped_column(String(16))
@@ -121,7 +120,7 @@ class Attempt(Base):
     scheduler: Mapped[dict[str, Any]]
     config: Mapped[dict[str, Any]]
     note: Mapped[str | None] = mapped_column(Text)
-    """From a reported or imported result; notes by users are annotations."""
+    """Note of a reported or imported result; notes of users are annotations."""
     setup: Mapped[dict[str, Any]]
     """The journal's `setup` line: dataset, model, precision and attention in use."""
     command: Mapped[list[Any]]
@@ -166,7 +165,7 @@ _CLUSTERED = {"sqlite_with_rowid": False}
 class _AttemptKey:
     """First two columns of the primary key: run and attempt."""
 
-    # Sorted first, so that the primary key serves every query of a run.
+    # These columns come first, so that the index of the primary key serves every query of a run.
     run_id: Mapped[str] = mapped_column(String(64), primary_key=True, sort_order=-3)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False, sort_order=-2)
 

@@ -1,4 +1,4 @@
-"""Exceptions, exit codes, and values and errors on one line."""
+"""Exceptions, exit codes, and functions that format values and errors on one line."""
 
 import os
 from dataclasses import dataclass

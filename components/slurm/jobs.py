@@ -146,7 +146,7 @@ def _from_accounting(which: list[str]) -> Iterable[Job]:
     for line in done.stdout.splitlines():
         job_id, state, num_nodes, name = line.split("|", 3)
         if job_id.isdigit() and state:
-            # Such as "CANCELLED by 1000".
+            # Keep the first word: sacct reports states such as "CANCELLED by 1000".
             yield Job(job_id, state.split()[0], int(num_nodes or 0), name)
 
 

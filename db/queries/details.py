@@ -75,7 +75,7 @@ class EvaluationRow:
     num_features: int | None
     eval_time_s: float | None
     line: int
-    """In the journal; identifies the evaluation within its attempt."""
+    """Line number in the journal; identifies the evaluation within its attempt."""
     predictions: str | None
     """Path in the run directory."""
 

@@ -212,7 +212,7 @@ def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]
     else:
         key = getattr(Run, order.sort)
     directed = key.desc() if order.direction == "desc" else key.asc()
-    # For a column without NULL, NULLS LAST would prevent the use of its index.
+    # Add NULLS LAST only if the column can be NULL: it would prevent the use of an index.
     if order.sort not in {"status", "name", "provenance", "created_at"}:
         directed = directed.nulls_last()
     tie = Run.run_id.desc() if order.direction == "desc" else Run.run_id.asc()

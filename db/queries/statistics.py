@@ -123,7 +123,7 @@ def ratio_interval(numerator: Numbers, denominator: Numbers, seed: int = 0) -> I
 
 
 def _resampled_medians(values: npt.NDArray[np.float64], generator: np.random.Generator) -> npt.NDArray[np.float64]:
-    # In parts, to limit memory with thousands of repeats.
+    # Resample in parts: with thousands of repeats, one array would be too large.
     num_parts = 1 + NUM_RESAMPLES * len(values) // 2_000_000
     sizes = [len(part) for part in np.array_split(np.arange(NUM_RESAMPLES), num_parts)]
     picks = (generator.integers(0, len(values), size=(size, len(values))) for size in sizes)
@@ -167,7 +167,7 @@ def _ways_to_rank_sums(doubled_ranks: npt.NDArray[np.int64], num_picked: int) ->
     ways = np.zeros((num_picked + 1, int(doubled_ranks.sum()) + 1), dtype=np.int64)
     ways[0, 0] = 1
     for rank in doubled_ranks:
-        # From the largest subset down, so that each subset contains a rank at most once.
+        # Update sizes from the largest down, so that each subset contains a rank at most once.
         for size in range(num_picked, 0, -1):
             ways[size, rank:] += ways[size - 1, :-rank]
     return np.asarray(ways[num_picked])

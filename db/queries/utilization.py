@@ -49,7 +49,7 @@ class StepSpeed:
     token_imbalance: float | None
     """Tokens of the fullest rank over those of the mean rank; 1 or more."""
     precision: str | None
-    """In use, from the newest attempt's setup."""
+    """Precision in use, from the newest attempt's `setup` line."""
     flops_per_token: float | None
     """Forward and backward, without attention scores."""
 

@@ -1,4 +1,4 @@
-"""Copies of a training state in host memory, so that training continues while they are written."""
+"""Copy a training state to host memory, so that training continues while the copy is written."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,1 +1,1 @@
-"""What a run is asked to do: options with their defaults and ranges, recipes, and the batch plan they imply."""
+"""Options of a training run with defaults and ranges, recipes, batch plan, and environment variables."""

@@ -1,1 +1,1 @@
-"""From a data set to the batches of one rank."""
+"""Data: find models and data sets, build features, and compute the batches of each rank."""

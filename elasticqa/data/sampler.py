@@ -1,4 +1,4 @@
-"""Which features each rank feeds in each step: pure functions of (seed, epoch, step, world size).
+"""Choose the features of each rank and step, as pure functions of (seed, epoch, step, world size).
 
 One step uses one global batch. Its features do not depend on the world size, only their split over ranks does. Every
 rank computes the split itself, without communication.

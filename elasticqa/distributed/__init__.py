@@ -1,1 +1,1 @@
-"""Facts of ranks, hosts and the network, and the process group of the ranks."""
+"""Ranks, hosts, network and process group; and torch's private interface."""

@@ -1,4 +1,4 @@
-"""Facts of the machine, the software and the scheduler, in the form of the journal's `attempt` line."""
+"""Facts about the machine, the software and the scheduler, as the journal's `attempt` line has them."""
 
 import os
 import platform

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""In order: end of a job, the scheduler's warning before it, Ctrl-C, closed terminal, quit from the terminal."""
+"""End of a job, the scheduler's warning before a time limit, Ctrl-C, closed terminal, Ctrl-backslash."""
 
 _PR_SET_PDEATHSIG = 1
 

@@ -1,1 +1,1 @@
-"""The run directory: its journal, its lock, its other files, and the writers of them."""
+"""The run directory: write and read its journal, annotations, metrics and other files."""

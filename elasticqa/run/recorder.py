@@ -26,7 +26,7 @@ class Recorder:
     feature_log: FeatureLog
     is_main: bool
     evaluations: list[Evaluation] = field(default_factory=list, init=False)
-    """Of this attempt, in order."""
+    """Evaluations of this attempt, in order."""
     is_run_removed: bool = field(default=False, init=False)
     """A write failed because the run directory was removed; later records are lost."""
     _printed_at: float = field(default=-math.inf, init=False)

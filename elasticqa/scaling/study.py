@@ -191,7 +191,7 @@ class Outcome:
     """`finished`, `failed` or `preempted`; None without an `end` line."""
     reason: str
     wall_clock_s: float | None
-    """From the start of the first attempt to the end of the last; None unless finished."""
+    """Seconds from the start of the first attempt to the end of the last; None unless finished."""
     num_attempts: int
     """0 for a run that never started."""
 

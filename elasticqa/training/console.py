@@ -1,4 +1,4 @@
-"""What a run prints on the terminal when it starts and when it ends."""
+"""Text that a run prints on the terminal when it starts and when it ends."""
 
 import os
 import shutil

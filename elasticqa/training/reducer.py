@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from elasticqa.distributed.torch_internals import all_reduce_mean
 
 BUCKET_BYTES = 100 * 2**20
-"""With large buckets, NCCL's thread blocks compete less with the matrix products (benchmarks/README.md)."""
+"""Large, since fewer NCCL kernels then compete with the matrix products for the GPU (benchmarks/README.md)."""
 
 
 class GradientReducer:

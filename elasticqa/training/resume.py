@@ -204,6 +204,6 @@ def with_recorded_batch(line: dict[str, Any] | None, config: TrainConfig) -> Tra
         world_size = 1
     size, micro = map(_recorded_config(line).get, ("global_batch_size", "micro_batch_size"))
     if isinstance(micro, int) and size == micro * world_size and size > 0:
-        # As in the first attempt, even if the micro-batch has changed.
+        # The recorded size was the default of the first attempt; keep it even if the micro-batch size has changed.
         return replace(config, global_batch_size=config.global_batch_size or size)
     return config.with_global_batch_size(world_size)

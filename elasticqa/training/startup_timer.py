@@ -18,7 +18,7 @@ class StartupTimer:
         self._clock = now
 
     def skip(self) -> None:
-        """Leave out the time since the last phase ended: it is recorded elsewhere."""
+        """Do not count the time since the last phase ended: other lines of the journal record it."""
         self._clock = time.time()
 
     def take(self) -> dict[str, float]:

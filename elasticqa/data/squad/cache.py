@@ -45,7 +45,7 @@ class CachedFeatures:
     """SHA-256 of the file, in hex."""
     num_examples: int
     num_skipped_examples: int
-    """In the whole file: examples with an answer that is not at its offset."""
+    """Number of examples of the file with an answer that is not at its offset."""
 
 
 def load_or_build(request: FeatureRequest, tokenizer: "PreTrainedTokenizerBase", cache_dir: Path) -> CachedFeatures:

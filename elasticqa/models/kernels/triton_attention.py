@@ -114,7 +114,7 @@ def attention_backward(
     mine = block * BLOCK + tl.arange(0, BLOCK)
     sizes = tl.arange(0, SIZE)
     is_mine = mine < length
-    # As in the forward pass.
+    # Use 64 bits, as in the forward pass.
     first = begin.to(tl.int64)
     query += first * stride
     key += first * stride

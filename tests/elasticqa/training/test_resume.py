@@ -11,8 +11,8 @@ import pytest
 from elasticqa.config.environment import RUN_ID_VARIABLE
 from elasticqa.config.train_config import TrainConfig
 from elasticqa.errors import ConfigError
-from elasticqa.run.journal_reader import first_attempt_line, is_finished, newest_end_line
 from elasticqa.run.home import hold
+from elasticqa.run.journal_reader import first_attempt_line, is_finished, newest_end_line
 from elasticqa.training.resume import choose_run
 from tests.support.begun_runs import CONFIG, SETUP, chosen, make_run
 from tests.support.checkpoints import commit
