@@ -30,7 +30,7 @@ from dashboard.routes import (
 )
 from dashboard.routes.dependencies import GroupCache
 from dashboard.security.login_link import hide_tokens_in_access_log, log_login_link
-from dashboard.security.middleware import AllowedHosts, Login, SecurityMiddleware
+from dashboard.security.middleware import Login, SecurityMiddleware
 from dashboard.security.token_file import load_token
 from dashboard.settings import Settings
 from db.engine import create_engine_for, migrate
@@ -79,7 +79,7 @@ def create_app(settings: Settings, clock: Callable[[], float] = time.time) -> Fa
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
     app.add_middleware(
         SecurityMiddleware,
-        hosts=AllowedHosts(settings.hosts),
+        hosts=settings.hosts,
         login=lambda: app.state.login,
         unauthorized=_login_page,
     )

@@ -30,8 +30,6 @@ def _dots(groups: Sequence[Group], measure: str, scale: float, x_title: str, nam
     names = ["<br>".join(filter(None, (name(group), plain(" · ".join(settings[group.key]))))) for group in groups]
     return figure(
         _traces(groups, measure, scale),
-        x_title,
-        "",
         height=90 + 34 * max(1, len(groups)),
         hovermode="closest",
         showlegend=False,

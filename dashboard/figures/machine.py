@@ -40,7 +40,6 @@ def time_figure(shares: Sequence[TimeShare]) -> go.Figure:
     return figure(
         traces,
         f"wall clock ({unit})",
-        "",
         barmode="stack",
         height=170,
         hovermode="closest",
@@ -87,7 +86,7 @@ def _lines_of_nodes(
                     hovertemplate="%{y:.3~g}",
                 )
             )
-    return figure(traces, f"time since the first sample ({unit})", "", yaxis=y_axis)
+    return figure(traces, f"time since the first sample ({unit})", yaxis=y_axis)
 
 
 def _gpu_values(row: SystemRow, field: str) -> list[float]:

@@ -25,8 +25,6 @@ def parts_figure(bars: Sequence[tuple[str, Sequence[TimePart]]]) -> go.Figure:
     traces = [_bars_of(what, bars) for what in _COLORS if what in whats]
     return figure(
         traces,
-        "",
-        "",
         barmode="stack",
         bargap=0.3,
         height=120 + 34 * max(1, len(bars)),

@@ -28,7 +28,7 @@ def loss_figure(points: Sequence[LossPoint], redone: Sequence[LossPoint]) -> go.
         line = _line("redone steps", own, lambda point: point.loss, MUTED)
         line.update(line={"dash": "dot", "width": 1.5}, legendgroup="redone", showlegend=index == 0)
         traces.append(line.update(hovertemplate=f"%{{y:.4~g}}, attempt {attempt}"))
-    return figure(traces, STEP, "loss (global batch)")
+    return figure(traces, STEP, yaxis=axis("loss (global batch)"))
 
 
 def optimizer_figure(points: Sequence[LossPoint]) -> go.Figure:
@@ -40,7 +40,6 @@ def optimizer_figure(points: Sequence[LossPoint]) -> go.Figure:
         # Add the smooth curve last: Plotly draws the last trace on top.
         [norm, rate],
         STEP,
-        "",
         yaxis=axis("learning rate", tickformat="~e"),
         yaxis2=axis("gradient norm", overlaying="y", side="right", showgrid=False, rangemode="tozero", tickmode="auto"),
         margin={"l": 64, "r": 64, "t": 16, "b": 48},
@@ -57,7 +56,7 @@ def throughput_figure(points: Sequence[ThroughputPoint], samples_per_s: float | 
     if warmup:
         marks = _line("warm-up, not counted", warmup, lambda point: point.samples_per_s, MUTED)
         traces.append(marks.update(mode="markers", marker={"symbol": "circle-open", "size": 6}))
-    drawn = figure(traces, STEP, "", yaxis=axis("features/s (all ranks)", rangemode="tozero"))
+    drawn = figure(traces, STEP, yaxis=axis("features/s (all ranks)", rangemode="tozero"))
     if samples_per_s is not None:
         drawn.add_hline(samples_per_s, line={"color": MUTED, "width": 1, "dash": "dash"})
     return drawn
@@ -76,7 +75,7 @@ def step_time_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
     slowest.update(line={"width": 1, "dash": "dot"})
     is_thinned = any(point.last_step > point.first_step for point in steady)
     y_axis = axis("time of a step (ms, rank 0)", rangemode="tozero")
-    return figure([step, data, *([slowest] if is_thinned else [])], STEP, "", yaxis=y_axis)
+    return figure([step, data, *([slowest] if is_thinned else [])], STEP, yaxis=y_axis)
 
 
 def tokens_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
@@ -84,7 +83,7 @@ def tokens_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
     known = [point for point in points if point.max_rank_tokens is not None]
     fullest = _line("fullest rank", known, lambda point: point.max_rank_tokens, color_of(1))
     mean = _line("mean rank", known, lambda point: point.mean_rank_tokens, color_of(0))
-    return figure([fullest, mean], STEP, "", yaxis=axis("real tokens of a step", rangemode="tozero"))
+    return figure([fullest, mean], STEP, yaxis=axis("real tokens of a step", rangemode="tozero"))
 
 
 def evaluation_figure(rows: Sequence[EvaluationRow]) -> go.Figure:
@@ -105,7 +104,7 @@ def evaluation_figure(rows: Sequence[EvaluationRow]) -> go.Figure:
                     hovertemplate="%{y:.2f} %",
                 )
             )
-    return figure(traces, STEP, "score (%)")
+    return figure(traces, STEP, yaxis=axis("score (%)"))
 
 
 def _by_attempt(points: Sequence[PointT]) -> list[tuple[int, list[PointT]]]:

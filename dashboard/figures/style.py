@@ -49,7 +49,7 @@ def row_axis(names: Sequence[str]) -> dict[str, Any]:
     return axis("", tickvals=numbers, ticktext=list(names), range=[len(names) - 0.5, -0.5], automargin=True)
 
 
-def figure(traces: list[Any], x_title: str, y_title: str, **layout: Any) -> go.Figure:
+def figure(traces: list[Any], x_title: str = "", **layout: Any) -> go.Figure:
     """Return a figure of traces; keywords change its layout."""
     base: dict[str, Any] = {
         "template": {},
@@ -59,7 +59,7 @@ def figure(traces: list[Any], x_title: str, y_title: str, **layout: Any) -> go.F
         "showlegend": len([trace for trace in traces if trace.showlegend is not False]) > 1,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "xaxis": axis(x_title),
-        "yaxis": axis(y_title),
+        "yaxis": axis(""),
     }
     drawn = go.Figure(data=traces, layout={**base, **layout})
     for letter in ("x", "y"):

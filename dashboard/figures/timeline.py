@@ -21,7 +21,7 @@ def timeline_figure(
 ) -> go.Figure:
     """Return the world size over the time since the first start, with marks for events."""
     if not stretches:
-        return figure([], "", "")
+        return figure([])
     sizes = {stretch.attempt: stretch.world_size for stretch in stretches}
     start, end = stretches[0].started_at, max(stretch.ended_at for stretch in stretches)
     unit_s, unit = time_unit(end - start)
@@ -44,7 +44,6 @@ def timeline_figure(
     return figure(
         [trace for trace in traces if len(trace.x)],
         f"time since the first start ({unit})",
-        "",
         yaxis=ranks,
         hovermode="closest",
         height=320,

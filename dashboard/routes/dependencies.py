@@ -20,10 +20,10 @@ MAX_ENTRIES = 16
 class PageQuery(BaseModel):
     """Query parameters of a page."""
 
-    def address(self, path: str, **changes: str | int) -> str:
+    def address(self, path: str, **changes: object) -> str:
         """Return the address of a path with these parameters, some of them changed; defaults are left out."""
         query = self.model_copy(update=changes).model_dump(by_alias=True, exclude_defaults=True)
-        return path + (f"?{urlencode(query)}" if query else "")
+        return path + (f"?{urlencode(query, doseq=True)}" if query else "")
 
 
 class GroupCache:

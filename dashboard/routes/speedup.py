@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -10,7 +9,7 @@ from starlette.responses import Response
 
 from dashboard.figures.comparison import wall_clock_figure
 from dashboard.rendering.responses import figure_response, render
-from dashboard.routes.dependencies import GroupCacheDep, SessionDep
+from dashboard.routes.dependencies import GroupCacheDep, PageQuery, SessionDep
 from dashboard.text import labels
 from db.queries import (
     Comparison,
@@ -28,6 +27,16 @@ MAX_GROUPS = 40
 """Maximum number of groups on the page (the newest); a filter by recipe shows older ones."""
 
 router = APIRouter(include_in_schema=False)
+
+
+class SpeedupQuery(PageQuery):
+    """Query parameters of the page and its figures; an empty one does not filter."""
+
+    recipe: str = ""
+    study: str = ""
+    section: str = ""
+    """Recipe of the figure."""
+    reference: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,42 +68,27 @@ class Section:
 
 @router.get("/speedup")
 def speedup(
-    request: Request,
-    session: SessionDep,
-    group_cache: GroupCacheDep,
-    recipe: str = "",
-    study: str = "",
-    reference: Annotated[tuple[str, ...], Query()] = (),
+    request: Request, session: SessionDep, group_cache: GroupCacheDep, query: Annotated[SpeedupQuery, Query()]
 ) -> Response:
     """Show the groups of every recipe, of one recipe, or of one scaling study."""
-    groups = group_cache.get(session, speedup_groups, recipe or None, None, study or None)
-    shown = shown_groups(groups, reference)
-    filters = {name: value for name, value in (("recipe", recipe), ("study", study)) if value}
+    groups = group_cache.get(session, speedup_groups, query.recipe or None, None, query.study or None)
+    shown = shown_groups(groups, query.reference)
     context = {
         "distinguishing_settings": distinguishing_settings(shown, labels.row),
-        "sections": sections(compare_all(shown, reference, candidates=groups)),
+        "sections": sections(compare_all(shown, query.reference, candidates=groups)),
         "num_left_out": len(groups) - len(shown),
-        "recipe": recipe,
-        "study": study,
-        "choose": lambda group: _address(filters, shown, reference, group),
-        "figure": lambda section: _figure_address(filters, section, reference),
+        "query": query,
+        "references_with": lambda group: _references_with(group, shown, query.reference),
         "has_own_runs": any(group.setting.provenance != "reported" for group in groups),
     }
     return render(request, "speedup.html", context)
 
 
 @router.get("/figures/speedup.json")
-def figure(
-    session: SessionDep,
-    group_cache: GroupCacheDep,
-    recipe: str = "",
-    study: str = "",
-    section: str = "",
-    reference: Annotated[tuple[str, ...], Query()] = (),
-) -> Response:
+def figure(session: SessionDep, group_cache: GroupCacheDep, query: Annotated[SpeedupQuery, Query()]) -> Response:
     """Return the wall clocks of one section of the page, in the order of its table."""
-    groups = group_cache.get(session, speedup_groups, recipe or None, None, study or None)
-    shown = [group for group in shown_groups(groups, reference) if (group.setting.recipe or "") == section]
+    groups = group_cache.get(session, speedup_groups, query.recipe or None, None, query.study or None)
+    shown = [group for group in shown_groups(groups, query.reference) if (group.setting.recipe or "") == query.section]
     return figure_response(wall_clock_figure(sorted(shown, key=_sort_key)))
 
 
@@ -146,16 +140,10 @@ def _row(comparison: Comparison) -> SpeedupRow:
     )
 
 
-def _address(filters: dict[str, str], shown: list[Group], references: tuple[str, ...], chosen: Group) -> str:
-    """Return the address of the page with a group as the reference of its recipe."""
+def _references_with(chosen: Group, shown: list[Group], references: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the references with another one for the recipe of a group: that group."""
     same_recipe = {group.key for group in shown if group.setting.recipe == chosen.setting.recipe}
-    kept = [key for key in references if key not in same_recipe]
-    return f"/speedup?{urlencode({**filters, 'reference': [*kept, chosen.key]}, doseq=True)}"
-
-
-def _figure_address(filters: dict[str, str], section: Section, references: tuple[str, ...]) -> str:
-    query = {**filters, "section": section.recipe or "", "reference": references}
-    return f"/figures/speedup.json?{urlencode(query, doseq=True)}"
+    return (*(key for key in references if key not in same_recipe), chosen.key)
 
 
 def _median(values: list[float]) -> float | None:

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
@@ -77,26 +77,21 @@ class Login:
         return response
 
 
-class AllowedHosts:
-    """Host names under which this server answers; a defence against DNS rebinding.
+def is_allowed_host(host: str, configured: Sequence[str]) -> bool:
+    """Return whether a Host header (name or address, with or without port) is allowed.
 
-    A foreign site can point its own name at 127.0.0.1 and could then read the responses, but its name is in
-    the Host header. A numeric address needs no DNS and cannot be rebound.
+    A defence against DNS rebinding: a foreign site can point its own name at 127.0.0.1 and could then read the
+    responses, but its name is in the Host header. A numeric address needs no DNS and cannot be rebound.
     """
-
-    def __init__(self, configured: Iterable[str]) -> None:
-        machine = socket.gethostname().lower()
-        self._names = frozenset({"localhost", machine, machine.partition(".")[0], *configured})
-
-    def is_allowed(self, host: str) -> bool:
-        """Return whether a Host header (name or address, with or without port) is allowed."""
-        name = host.strip().lower()
-        if name.startswith("["):
-            name = name[1:].partition("]")[0]
-        elif name.count(":") == 1:
-            name = name.partition(":")[0]
-        name = name.removesuffix(".")
-        return name in self._names or name.endswith(".localhost") or _is_address(name)
+    name = host.strip().lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    name = name.removesuffix(".")
+    machine = socket.gethostname().lower()
+    is_named = name in ("localhost", machine, machine.partition(".")[0], *configured)
+    return is_named or name.endswith(".localhost") or _is_address(name)
 
 
 def _is_address(name: str) -> bool:
@@ -112,7 +107,8 @@ class SecurityMiddleware:
     """Answers requests with a wrong host name or without login itself; passes on all others."""
 
     app: ASGIApp
-    hosts: AllowedHosts
+    hosts: Sequence[str]
+    """Allowed host names, besides the machine's own."""
     login: Callable[[], Login | None]
     """Returns the login, or None if none is required."""
     unauthorized: Callable[[Request], Response]
@@ -137,7 +133,7 @@ class SecurityMiddleware:
     def _refusal(self, request: Request) -> Response | None:
         """Return the response in place of the page, or None if the request may see the page."""
         host = request.headers.get("host", "")
-        if not self.hosts.is_allowed(host):
+        if not is_allowed_host(host, self.hosts):
             return PlainTextResponse(
                 f"Host {host[:100]!r} is not an allowed name of this dashboard. Use localhost or its numeric address, "
                 "or add the name to ELASTICQA_DASHBOARD_HOSTS.\n",
