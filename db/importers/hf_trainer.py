@@ -54,11 +54,7 @@ def state_file(folder: Path) -> Path | None:
 
 
 def read_hf_trainer(state_path: Path | None, folder: Path) -> ImportedRun:
-    """Return the run of an output directory.
-
-    Args:
-        state_path: the `trainer_state.json` or a file of the same form, or None.
-        folder: contains the results and the model's `config.json`.
+    """Return the run of an output directory, with its results and the model's `config.json`; the state may be None.
 
     Raises:
         ImportFormatError: a file is damaged.

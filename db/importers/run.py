@@ -28,7 +28,7 @@ class ImportedRun:
     """Everything that was read of a run; times are Unix seconds."""
 
     format: str
-    """For readers, such as "Hugging Face Trainer"."""
+    """Display name, such as "Hugging Face Trainer"."""
     path: Path
     """The imported file or folder."""
     digest: str
@@ -90,11 +90,7 @@ class MetricPoints:
         return sum(losses) / len(losses) if losses else None
 
     def lines(self, ended_at: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
-        """Yield (kind, t, fields) of all steps in order, all evaluations in order, and an event on losses not finite.
-
-        Args:
-            ended_at: Unix time of that event.
-        """
+        """Yield (kind, t, fields) of steps in order, evaluations in order, and an event at the end on losses not finite."""
         for step, point in sorted(self._steps.items()):
             if set(point) - {"t", "epoch"}:
                 yield "step", point["t"], _step_line(step, point)

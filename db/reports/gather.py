@@ -17,6 +17,7 @@ from db.queries import (
     speedup_groups,
 )
 from db.reports.charts import Points
+from db.reports.tables import Table, runs_table, speedup_table
 
 MAX_RUNS = 200
 MAX_CURVES = 6
@@ -33,6 +34,11 @@ class Report:
     comparisons: tuple[Comparison, ...]
     curves: tuple[tuple[str, Points], ...]
     """Label, and loss by step, of some runs."""
+
+    @property
+    def tables(self) -> tuple[Table, Table]:
+        """Speedups, and runs."""
+        return speedup_table(self.comparisons), runs_table(self.runs, self.num_matching)
 
 
 def gather(session: Session, now: float, run_ids: Sequence[str] = ()) -> Report:

@@ -5,7 +5,7 @@ from html import escape
 from db.reports.cells import moment, text
 from db.reports.charts import line_chart, strip_chart
 from db.reports.gather import Report
-from db.reports.tables import Table, devices, group_configurations, group_names, runs_table, speedup_table
+from db.reports.tables import Table, devices, group_configurations, group_names
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2330;--soft:#5d6778;--line:#dde2ea;--ground:#fff;--accent:#1f6feb;--mark:#c2410c}
@@ -34,8 +34,8 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def to_html(report: Report) -> str:
     """Return the page of a report."""
-    tables = [speedup_table(report.comparisons), runs_table(report.runs, report.num_matching)]
-    body = [_wall_clocks(report), _table(tables[0]), _losses(report), _table(tables[1])]
+    speedups, runs = report.tables
+    body = [_wall_clocks(report), _table(speedups), _losses(report), _table(runs)]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'

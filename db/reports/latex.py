@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from db.reports.cells import UNKNOWN, moment
-from db.reports.gather import Report
-from db.reports.tables import Table, runs_table, speedup_table
+from db.reports.tables import Table
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -48,13 +47,7 @@ _PREAMBLE = r"""\documentclass{article}
 """
 
 
-def to_latex(report: Report) -> str:
-    """Return the source of a report."""
-    tables = [speedup_table(report.comparisons), runs_table(report.runs, report.num_matching)]
-    return latex_document("Training runs", report.made_at, tables)
-
-
-def latex_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
+def to_latex(title: str, made_at: float, tables: Sequence[Table]) -> str:
     """Return the source of a document of tables, without empty ones; ``made_at`` is a Unix time in seconds."""
     body = "\n".join(_table(table) for table in tables if table.rows)
     head = f"\\section*{{{escaped(title)}}}\nMade {moment(made_at)} UTC.\n\n"

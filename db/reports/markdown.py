@@ -4,20 +4,13 @@ import re
 from collections.abc import Sequence
 
 from db.reports.cells import moment
-from db.reports.gather import Report
-from db.reports.tables import Table, runs_table, speedup_table
+from db.reports.tables import Table
 
 # Everything that can start markup or HTML in a cell; a backslash makes punctuation literal.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]()<>#!|~&$@]|:(?=//)|(?<=www)\.")
 
 
-def to_markdown(report: Report) -> str:
-    """Return the text of a report."""
-    tables = [speedup_table(report.comparisons), runs_table(report.runs, report.num_matching)]
-    return markdown_document("Training runs", report.made_at, tables)
-
-
-def markdown_document(title: str, made_at: float, tables: Sequence[Table]) -> str:
+def to_markdown(title: str, made_at: float, tables: Sequence[Table]) -> str:
     """Return the text of a document of tables, without empty ones; ``made_at`` is a Unix time in seconds."""
     parts = [f"# {escaped(title)}", f"Made {moment(made_at)} UTC."]
     parts += [_table(table) for table in tables if table.rows]

@@ -17,12 +17,7 @@ from db.reports.tables import (
 
 
 def study_table(groups: Sequence[Group], notes: Sequence[str] = ()) -> Table:
-    """Return one row per group of a study, compared with its run of one process without a strategy.
-
-    Args:
-        groups: of the study, in any order.
-        notes: added below the table.
-    """
+    """Return one row per group of a study, compared with its run of one process without a strategy."""
     ordered = sorted(groups, key=_place)
     reference = next((group for group in ordered if _is_reference(group)), None)
     comparisons = [compare(group, reference) for group in ordered]

@@ -2,19 +2,17 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db.command_line import Parser
 from db.engine import DatabaseError
 from db.queries import RunNotFoundError
-from db.reports import Report, gather, to_html, to_latex, to_markdown
+from db.reports import FORMATS, gather, to_html
 from elasticqa.cli.record import updated_session
 from elasticqa.config.environment import ENVIRONMENT
 from elasticqa.errors import ConfigError
 from elasticqa.run.home import find_run, runs_dir
-
-FORMATS: dict[str, Callable[[Report], str]] = {"markdown": to_markdown, "latex": to_latex, "html": to_html}
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
@@ -27,25 +25,29 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
         "runs", metavar="RUN", nargs="*", help="run ids or unique prefixes (default: the newest 200 runs)"
     )
     parser.add_argument(
-        "--format", choices=tuple(FORMATS), default="markdown", help="output format (default: markdown)"
+        "--format", choices=(*FORMATS, "html"), default="markdown", help="output format (default: markdown)"
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="output file (default: standard output)")
     options = parser.parse_args(argv)
     try:
         run_ids = [find_run(run, runs_dir(environ)).name for run in options.runs]
         with updated_session(environ) as session:
-            report = FORMATS[options.format](gather(session, time.time(), run_ids))
-        if options.output is None:
-            sys.stdout.write(report)
+            report = gather(session, time.time(), run_ids)
+        if options.format == "html":
+            document = to_html(report)
         else:
-            _write(options.output, report)
+            document = FORMATS[options.format]("Training runs", report.made_at, report.tables)
+        if options.output is None:
+            sys.stdout.write(document)
+        else:
+            _write(options.output, document)
     except (ConfigError, DatabaseError, RunNotFoundError) as error:
         return parser.refuse(error)
     return 0
 
 
-def _write(path: Path, report: str) -> None:
+def _write(path: Path, document: str) -> None:
     try:
-        path.write_text(report, encoding="utf-8")
+        path.write_text(document, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror}): give another file with -o") from error

@@ -1,7 +1,7 @@
-"""What a study prints: a progress table that is redrawn on a terminal, and its table of results."""
+"""Print the progress of a study, as a table that is redrawn on a terminal, and its results."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -10,17 +10,13 @@ from sqlalchemy.orm import Session
 
 from db.queries import speedup_groups
 from db.queries.statistics import median
-from db.reports import latex_document, markdown_document, study_table
+from db.reports import study_table
 from db.reports.cells import UNKNOWN, number, text
 from db.reports.plain import to_plain
 from db.reports.tables import Column, Table, table_of
 from elasticqa.scaling.matrix import Cell
 from elasticqa.scaling.study import FAILED, FINISHED, OPEN, Study, StudyRun, outcome_of
 
-FORMATS: dict[str, Callable[[str, float, Sequence[Table]], str]] = {
-    "markdown": markdown_document,
-    "latex": latex_document,
-}
 SUFFIXES = {"markdown": ".md", "latex": ".tex"}
 
 

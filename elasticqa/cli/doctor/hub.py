@@ -30,12 +30,7 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def check_recipes(datasets: Path, hub: Hub) -> list[Finding]:
-    """Return one finding for each model and data set of the recipes.
-
-    Args:
-        datasets: directory of prepared data sets.
-        hub: to query; nothing is downloaded.
-    """
+    """Return one finding for each model and data set of the recipes; nothing is downloaded."""
     models = {config.model: name for name, config in reversed(RECIPES.items())}
     names = {config.dataset: name for name, config in reversed(RECIPES.items())}
     return [

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -34,11 +33,12 @@ def check(environ: Mapping[str, str]) -> list[Finding]:
         return [fail("slurm", found, "install Slurm's client commands, or load its environment module")]
     try:
         version = output(["sbatch", "--version"], environ)
-        lines = output(["sinfo", "--noheader", "--format=%P|%a|%D|%G"], environ).splitlines()
+        lines = output(["sinfo", "--noheader", "--format=%P|%a"], environ).split()
     except SlurmError as error:
         advice = "check with `scontrol ping` that slurmctld runs and that SLURM_CONF names its configuration"
         return [fail("slurm", str(error), advice)]
-    return [check_partitions(version, lines)]
+    up = dict.fromkeys(line.removesuffix("|up") for line in lines if line.endswith("|up"))
+    return [check_partitions(version, list(up))]
 
 
 def is_configured(environ: Mapping[str, str], configurations: Iterable[Path] = _CONFIGURATIONS) -> bool:
@@ -48,29 +48,14 @@ def is_configured(environ: Mapping[str, str], configurations: Iterable[Path] = _
     return bool(environ.get("SLURM_CONF")) or any(path.is_file() for path in configurations)
 
 
-def check_partitions(version: str, lines: Sequence[str]) -> Finding:
-    """Return whether a job can be submitted without naming a partition.
-
-    Args:
-        version: output of `sbatch --version`.
-        lines: of `sinfo`: name (a star marks the default), availability, nodes, generic resources; a partition
-            may have several lines.
-    """
-    nodes: Counter[str] = Counter()
-    has_gpus = False
-    for line in lines:
-        name, availability, count, resources = line.strip().split("|")
-        if availability == "up":
-            nodes[name] += int(count)
-            has_gpus = has_gpus or "gpu" in resources
-    if not nodes.total():
-        return fail("slurm", f"{version}: no partition is up and has nodes", "check sinfo, and ask the administrators")
-    listed = ", ".join(f"{name} ({count} nodes)" for name, count in nodes.items())
-    found = f"{version}, {listed}, {'with' if has_gpus else 'without'} GPUs as generic resources"
-    if not any(name.endswith("*") for name in nodes):
-        return warn(
-            "slurm", f"{found}; none is the default", "choose one: partition = NAME under [slurm] in .torchxconfig"
-        )
+def check_partitions(version: str, names: Sequence[str]) -> Finding:
+    """Return whether a job can be submitted without naming a partition; a star marks the default one."""
+    if not names:
+        return fail("slurm", f"{version}: no partition is up", "check sinfo, and ask the administrators")
+    found = f"{version}, partitions: {', '.join(names)}"
+    if not any(name.endswith("*") for name in names):
+        advice = "choose one: partition = NAME under [slurm] in .torchxconfig"
+        return warn("slurm", f"{found}; none is the default", advice)
     return ok("slurm", found)
 
 

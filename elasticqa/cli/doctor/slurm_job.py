@@ -32,14 +32,9 @@ _NOT_ERRORS = (" queued and waiting ", " been allocated ", ": task ")
 def run_check_job(
     flags: Sequence[str], num_gpus: int, wait_s: float, environ: Mapping[str, str], log: Callable[[str], object]
 ) -> list[Finding]:
-    """Run the check job and return its findings.
+    """Run the check job with options for srun, after at most ``wait_s`` in the queue, and return its findings.
 
-    Args:
-        flags: for srun: partition, account and the like.
-        num_gpus: GPUs that each node must see.
-        wait_s: longest wait in the queue.
-        environ: of this process.
-        log: called with each change of the job's state in the queue.
+    ``log`` is called with each change of the job's state in the queue.
     """
     missing = [name for name in ("srun", "squeue", "scancel") if shutil.which(name, path=environ.get("PATH")) is None]
     if missing or not is_configured(environ):

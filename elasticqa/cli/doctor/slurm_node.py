@@ -62,11 +62,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
 
 
 def measure(num_nodes: int) -> dict[str, Any]:
-    """Return clock offsets, bandwidth and network interface; a collective.
-
-    Args:
-        num_nodes: size of the default process group, which has one process per node.
-    """
+    """Return clock offsets, bandwidth and network interface of one process per node; a collective."""
     num_gpus = [0] * num_nodes
     dist.all_gather_object(num_gpus, torch.cuda.device_count())
     has_gpus = all(num_gpus)

@@ -73,13 +73,7 @@ def _version_of(name: str) -> str | None:
 
 
 def check_names(root: Path, search_path: Sequence[str], distributions: Mapping[str, Sequence[str]]) -> list[Finding]:
-    """Return which of our packages are hidden by, or mixed with, others.
-
-    Args:
-        root: directory of our packages.
-        search_path: directories that Python searches, in order.
-        distributions: installed distributions by top-level name.
-    """
+    """Return which of our packages are hidden by, or mixed with, others; ``root`` is the directory of ours."""
     findings = []
     for name in NAMES:
         place = _location(name, search_path)

@@ -120,10 +120,10 @@ def test_table_of_some_runs_states_their_total(report: Report) -> None:
 
 
 def test_markdown_keeps_one_line_a_row_and_as_many_cells(report: Report) -> None:
-    for block in to_markdown(report).split("\n\n"):
+    for block in to_markdown("Training runs", NOW, report.tables).split("\n\n"):
         rows = [line for line in block.splitlines() if line.startswith("|")]
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) <= 1
-    text = to_markdown(report)
+    text = to_markdown("Training runs", NOW, report.tables)
     assert r"\<img src=x onerror=alert\(1\)\>" in text
     assert "\x1b" not in text
 
@@ -161,7 +161,7 @@ def test_html_has_a_dot_for_every_run_of_a_group(report: Report) -> None:
 
 
 def test_latex_sets_a_hostile_name_as_text(report: Report) -> None:
-    source = to_latex(report)
+    source = to_latex("Training runs", NOW, report.tables)
     assert r"\textbackslash{}input\{/etc/passwd\}" in source
     assert r"\char36{}x\_\allowbreak{}1\textasciicircum{}2\char36{}" in source
     assert r"é{[}U+4E2D{]}" in source
@@ -174,8 +174,8 @@ def test_latex_sets_a_hostile_name_as_text(report: Report) -> None:
 
 def test_empty_report_works_in_every_format() -> None:
     empty = Report(NOW, (), 0, (), ())
-    assert to_markdown(empty).startswith("# Training runs")
-    assert to_latex(empty).endswith("\\end{document}\n")
+    assert to_markdown("Training runs", NOW, empty.tables).startswith("# Training runs")
+    assert to_latex("Training runs", NOW, empty.tables).endswith("\\end{document}\n")
     assert "<svg" not in to_html(empty)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from db.ingest.update import ingest
 from db.queries import speedup_groups
-from db.reports import latex_document, markdown_document, study_table
+from db.reports import study_table, to_latex, to_markdown
 from db.reports.cells import UNKNOWN
 from elasticqa.run.annotations import annotate
 from elasticqa.run.home import new_run_id
@@ -132,8 +132,8 @@ def test_document_says_which_runs_are_missing_and_why(session: Session, tmp_path
     notes = results(session, study).notes
     assert "ddp-1x2: 1 of 3 runs finished; 1 failed, the last: out of memory_." in notes
     table = study_table(speedup_groups(session, study=STUDY), notes)
-    assert r"out of memory\_" in markdown_document("Study", 0.0, [table])
-    latex = latex_document("Study", 0.0, [table])
+    assert r"out of memory\_" in to_markdown("Study", 0.0, [table])
+    latex = to_latex("Study", 0.0, [table])
     assert r"\toprule" in latex
     assert r"out of memory\_" in latex
 
