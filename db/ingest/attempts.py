@@ -1,6 +1,7 @@
 """Facts about an attempt, collected from the lines of its journals."""
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from ulid import ULID
@@ -9,6 +10,7 @@ from db.journal_schema import AttemptLine, EndLine, HostsLine, Line, SetupLine, 
 from db.models import Attempt
 
 MAX_QUEUE_WAIT_S = 365 * 86_400.0
+_BY_RANK = itemgetter("node_rank")
 _STARTED = (
     *("provenance", "name", "note", "config", "world_size", "num_nodes", "restart_count"),
     *("software", "git", "scheduler", "command"),
@@ -59,7 +61,7 @@ def _apply_start(attempt: Attempt, node_rank: int, line: AttemptLine) -> None:
     # Journals are read in any order: use the facts of the lowest node rank.
     known = {item["node_rank"] for item in attempt.hosts}
     if line.host and node_rank not in known:
-        attempt.hosts = _in_order([*attempt.hosts, {**line.host, "node_rank": node_rank}])
+        attempt.hosts = sorted([*attempt.hosts, {**line.host, "node_rank": node_rank}], key=_BY_RANK)
     if node_rank > attempt.node_rank:
         return
     attempt.node_rank = node_rank
@@ -72,7 +74,8 @@ def _apply_start(attempt: Attempt, node_rank: int, line: AttemptLine) -> None:
 def _apply_hosts(attempt: Attempt, line: HostsLine) -> None:
     # This line replaces what the nodes' own journals say.
     ranks = {host["node_rank"] for host in line.hosts}
-    attempt.hosts = _in_order([*(item for item in attempt.hosts if item["node_rank"] not in ranks), *line.hosts])
+    others = [item for item in attempt.hosts if item["node_rank"] not in ranks]
+    attempt.hosts = sorted([*others, *line.hosts], key=_BY_RANK)
 
 
 def _apply_setup(attempt: Attempt, line: SetupLine, raw: Mapping[str, Any]) -> None:
@@ -148,7 +151,3 @@ def _queue_wait_s(attempt: Attempt) -> float | None:
     if not is_time(submitted):
         submitted = submitted_at(attempt.run_id, started_at) if attempt.attempt == 1 else None
     return None if submitted is None else max(0.0, float(started_at - submitted))
-
-
-def _in_order(hosts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(hosts, key=lambda host: int(host["node_rank"]))

@@ -107,38 +107,25 @@ class _Reader:
         delta = self._delta
         whole, newline, _ = data.rpartition(b"\n")
         lines = whole.split(b"\n") if newline else []
-        num_bytes = delta.before.num_bytes
-        for index, raw in enumerate(lines):
-            may_be_torn = delta.is_at_end and index == len(lines) - 1
-            if not self._read_line(raw, may_be_torn):
-                break
-            num_bytes += len(raw) + 1
+        if lines and delta.is_at_end and _is_torn(lines[-1]):
+            lines.pop()
+        for raw in lines:
+            self._read_line(raw)
         if not lines and not delta.is_at_end:
             self._problem(f"and the next are longer than {CHUNK_BYTES} bytes: the rest of the file is not read")
         if len(delta.problems) > MAX_PROBLEMS:
             rest = len(delta.problems) - MAX_PROBLEMS
             delta.problems[MAX_PROBLEMS:] = [Problem(delta.file.path, None, f"has {rest} more such lines")]
+        num_bytes = delta.before.num_bytes + sum(len(raw) + 1 for raw in lines)
         delta.after = FilePosition(self._number, self._last_n, num_bytes)
         return delta
 
-    def _read_line(self, raw: bytes, may_be_torn: bool) -> bool:
-        try:
-            line = parse(raw)
-        except LineError as error:
-            if may_be_torn:
-                return False
-            self._number += 1
-            self._last_n += 1
-            self._problem(f"{error}: skipped")
-        else:
-            self._number += 1
-            self._take(line)
-        return True
-
-    def _take(self, line: dict[str, Any]) -> None:
+    def _read_line(self, raw: bytes) -> None:
         # Count invalid lines too.
+        self._number += 1
         self._last_n += 1
         try:
+            line = parse(raw)
             number = values_of(line, _Number)["n"]
             if number != self._last_n:
                 self._problem(f"has n={number} after n={self._last_n - 1}: lines are missing or repeated")
@@ -148,10 +135,9 @@ class _Reader:
                 self._take_fact(line)
             else:
                 self._row(Annotation, values_of(line, AnnotationLine))
+            self._delta.last_t = max(self._delta.last_t, t)
         except LineError as error:
             self._problem(f"{error}: skipped")
-        else:
-            self._delta.last_t = max(self._delta.last_t, t)
 
     def _take_fact(self, line: dict[str, Any]) -> None:
         kind = line.get("kind")
@@ -180,6 +166,14 @@ class _Reader:
 
     def _problem(self, message: str) -> None:
         self._delta.problems.append(Problem(self._delta.file.path, self._number, message))
+
+
+def _is_torn(raw: bytes) -> bool:
+    try:
+        parse(raw)
+    except LineError:
+        return True
+    return False
 
 
 def _refusal(file: RunFile, data: bytes) -> str | None:

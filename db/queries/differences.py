@@ -89,7 +89,15 @@ def distinguishing_settings(groups: Sequence[Group], name: Callable[[Group], Has
     by_name: dict[Hashable, list[Group]] = {}
     for group in groups:
         by_name.setdefault(name(group), []).append(group)
-    return {key: settings for same in by_name.values() for key, settings in _distinguishing(same).items()}
+    found: dict[str, tuple[str, ...]] = {}
+    for same in by_name.values():
+        shown = [{setting: setting_text(value) for setting, value in group.config.items()} for group in same]
+        # A setting that a group does not record is None here, which is no text.
+        recorded = {setting for settings in shown for setting in settings} - IGNORED_CONFIG_KEYS
+        differing = sorted(each for each in recorded if len({settings.get(each) for settings in shown}) > 1)
+        for group, settings in zip(same, shown, strict=True):
+            found[group.key] = tuple(f"{each} {settings[each]}" for each in differing if each in settings)
+    return found
 
 
 def setting_text(value: Any) -> str:
@@ -99,27 +107,6 @@ def setting_text(value: Any) -> str:
     ('not set', '0.1', '10,000')
     """
     return "not set" if value is None else _shown(value)
-
-
-def _distinguishing(same: Sequence[Group]) -> dict[str, tuple[str, ...]]:
-    if len(same) == 1:
-        return {same[0].key: ()}
-    shown = {
-        group.key: {
-            setting: setting_text(value)
-            for setting, value in group.config.items()
-            if setting not in IGNORED_CONFIG_KEYS
-        }
-        for group in same
-    }
-    # A setting that a group does not record gives None, which differs from the text of every recorded value.
-    texts: dict[str, set[str | None]] = {}
-    for setting in {setting for settings in shown.values() for setting in settings}:
-        texts[setting] = {settings.get(setting) for settings in shown.values()}
-    return {
-        key: tuple(f"{setting} {text}" for setting, text in sorted(settings.items()) if len(texts[setting]) > 1)
-        for key, settings in shown.items()
-    }
 
 
 def _work(group: Group) -> str:

@@ -19,12 +19,7 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 class JsonStreamError(ValueError):
-    """A file that is not the expected JSON.
-
-    Attributes:
-        position: in characters of the uncompressed text, from 0.
-        problem: what is wrong there, on one line.
-    """
+    """A file that is not the expected JSON; the position counts characters of the uncompressed text from 0."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(f"character {position:,}: {problem}")
@@ -56,14 +51,9 @@ class JsonStream:
     def __init__(
         self, file: IO[bytes], *, max_value_chars: int, max_bytes: int | None = None, is_strict: bool = True
     ) -> None:
-        """Start at the beginning of the text.
+        """Start at the beginning of a file, which gives UTF-8 with or without a byte order mark.
 
-        Args:
-            file: uncompressed or decompressing, UTF-8 with or without a byte order mark.
-            max_value_chars: limit of each value.
-            max_bytes: limit of the whole text.
-            is_strict: refuse control characters in strings and invalid UTF-8; otherwise keep the former and replace
-                the latter.
+        Without ``is_strict``, control characters in strings are kept and invalid UTF-8 is replaced.
         """
         self._file = file
         self._max_value_chars = max_value_chars

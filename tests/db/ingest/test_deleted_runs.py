@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from db.ingest.deleted_runs import forget_deleted_runs
-from db.ingest.update import ingest, main
+from db.ingest.update import forget_deleted_runs, ingest, main
 from db.models import Run
 from db.storage.home import is_home_database
 from tests.support.journals import attempt_line, journal_path, numbered, write_run
