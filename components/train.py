@@ -1,9 +1,6 @@
 """TorchX components that start a training run, on Slurm or on this machine.
 
-Their arguments are for the launch only; options after ``--`` go to the trainer unchanged:
-
-    torchx run -s local_cwd components/train.py:ddp --nproc_per_node 2 -- --recipe demo
-    torchx run -s slurm components/train.py:ddp --nnodes 2
+Their arguments are for the launch only; options after ``--`` go to the trainer unchanged.
 """
 
 import os

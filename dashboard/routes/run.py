@@ -1,7 +1,8 @@
 """One run at /runs/{run_id}."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import groupby
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -9,7 +10,6 @@ from starlette.responses import Response
 
 from dashboard.rendering.responses import render
 from dashboard.routes.dependencies import NowDep, RunsDirDep, SessionDep
-from dashboard.text.config_groups import group_config
 from db import queries
 from db.ingest.step_summaries import SUMMARY_STEPS
 
@@ -19,17 +19,23 @@ MOST_ROWS = 100
 MOST_ENVIRONMENTS = 10
 _OF_ONE_ATTEMPT = {"start_step", "resumed_from", "setup_time_s", "phases"}
 
+CONFIG_GROUPS = {
+    "Model and data": (
+        "recipe model dataset eval_file strict max_train_features max_eval_examples max_length doc_stride "
+        "max_answer_length"
+    ),
+    "Learning": (
+        "epochs max_steps global_batch_size learning_rate weight_decay warmup_ratio max_grad_norm dropout seed"
+    ),
+    "Speed and memory": (
+        "parallel precision attention micro_batch_size activation_checkpointing compile cuda_graphs kernels reshard"
+    ),
+}
+"""Options by the group in which the page shows them; add a new one here."""
+
+OTHER_GROUP = "Other settings"
+
 router = APIRouter(include_in_schema=False)
-
-
-@dataclass(frozen=True)
-class AttemptTableRow:
-    """A row of the table of attempts."""
-
-    row: queries.AttemptRow
-    num_steps: int | None
-    num_redone: int | None
-    """Both are None if unknown."""
 
 
 @router.get("/runs/{run_id}")
@@ -68,18 +74,14 @@ def run(request: Request, session: SessionDep, now: NowDep, runs_dir: RunsDirDep
 
 def _attempt_rows(
     attempts: list[queries.AttemptRow], lineage: list[queries.AttemptSteps], *, is_measured: bool
-) -> list[AttemptTableRow]:
-    steps = {part.attempt: part for part in lineage}
-    rows = []
+) -> list[tuple[queries.AttemptRow, int | None, int | None]]:
+    """Return each attempt with its number of steps and how many of them were redone; None if unknown."""
+    steps = {part.attempt: (part.last_step - part.first_step + 1, part.num_redone) for part in lineage}
+    rows: list[tuple[queries.AttemptRow, int | None, int | None]] = []
     for row in attempts:
-        part = steps.get(row.attempt)
-        if part is not None:
-            rows.append(AttemptTableRow(row, part.last_step - part.first_step + 1, part.num_redone))
-        elif is_measured:
-            rows.append(AttemptTableRow(row, 0, 0))
-        else:
-            # An `end` line may have the step even if there are no `step` lines.
-            rows.append(AttemptTableRow(row, row.end_step and row.end_step - (row.start_step or 0), None))
+        # An `end` line may have the step even if there are no `step` lines.
+        stated = (0, 0) if is_measured else (row.end_step and row.end_step - (row.start_step or 0), None)
+        rows.append((row, *steps.get(row.attempt, stated)))
     return rows
 
 
@@ -96,3 +98,15 @@ def _environment_of(row: queries.AttemptRow) -> tuple[object, ...]:
     """Return what is equal for attempts on the same hosts, with the same software, commit, model and data."""
     shared = {name: fact for name, fact in row.setup.items() if name not in _OF_ONE_ATTEMPT}
     return row.hosts, row.software, row.git, shared
+
+
+def group_config(config: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """Return (group, [(setting, value)]) of every recorded setting; settings of no group come last.
+
+    >>> group_config({"new": True, "seed": 1})
+    [('Learning', [('seed', 1)]), ('Other settings', [('new', True)])]
+    """
+    groups = {title: names.split() for title, names in CONFIG_GROUPS.items()}
+    groups[OTHER_GROUP] = sorted(set(config).difference(*groups.values()))
+    found = [(title, [(name, config[name]) for name in names if name in config]) for title, names in groups.items()]
+    return [(title, settings) for title, settings in found if settings]

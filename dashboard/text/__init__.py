@@ -1,1 +1,1 @@
-"""How pages and figures write values, labels and recorded settings."""
+"""How pages and figures write values and labels."""

@@ -1,8 +1,4 @@
-"""Environment variables of elasticqa and its launcher: their names, and the values of this process.
-
-Outside `config/` and `distributed/` the core does not read `os.environ`. `ELASTICQA_HOME` and `ELASTICQA_DB_URL` are
-read in `db.storage.home`.
-"""
+"""Environment variables of elasticqa and its launcher; `db.storage.home` reads the home and the database's URL."""
 
 import os
 from collections.abc import Mapping

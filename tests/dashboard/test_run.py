@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from dashboard.text.config_groups import OTHER, group_config
+from dashboard.routes.run import OTHER_GROUP, group_config
 from tests.support.dashboard_data import AttemptSpec, RunSpec, ulid, write_run
 from tests.support.dashboard_homes import KILLED, LOST, MOST_BYTES, NOW, RUNNING, client_on
 
@@ -115,7 +115,7 @@ def test_every_setting_is_shown_once() -> None:
     config = {"seed": 1, "model": "bert", "parallel": "ddp", "brand_new": 2}
     groups = group_config(config)
     assert dict(pair for _, settings in groups for pair in settings) == config
-    assert groups[-1] == (OTHER, [("brand_new", 2)])
+    assert groups[-1] == (OTHER_GROUP, [("brand_new", 2)])
 
 
 def test_page_of_a_run_that_was_killed_hundreds_of_times_stays_small(tmp_path: Path) -> None:
