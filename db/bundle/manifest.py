@@ -28,7 +28,6 @@ class BundleError(ValueError):
     """A bundle that cannot be written or imported; the message is one line with file and rule."""
 
     def __init__(self, path: Path, problem: str) -> None:
-        self.path = path
         super().__init__(" ".join(f"{path}: {problem}".split()))
 
 
@@ -74,7 +73,7 @@ def parse_manifest(path: Path, data: bytes) -> Manifest:
     """Return the manifest of the bundle at `path`.
 
     Raises:
-        BundleError: the data is no manifest, is from a newer release, or has an unsafe name.
+        BundleError: the data is not a manifest, is from a newer release, or has an unsafe name.
     """
     try:
         top = json.loads(data)
@@ -92,7 +91,7 @@ def parse_manifest(path: Path, data: bytes) -> Manifest:
     manifest = Manifest(run_id, tuple(_entry(path, item) for item in files))
     names = {entry.name for entry in manifest.entries}
     if len(names) < len(manifest.entries):
-        raise BundleError(path, "a file is named twice")
+        raise BundleError(path, "a file is listed twice")
     if manifest.num_bytes > MAX_BYTES:
         raise BundleError(path, f"{manifest.num_bytes:,} bytes unpacked, the limit is {MAX_BYTES // 2**30} GiB")
     return manifest

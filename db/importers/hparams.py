@@ -18,7 +18,7 @@ def read_hparams(path: Path, t: float) -> tuple[dict[str, Any], tuple[_Event, ..
     Settings with objects of a program's classes are skipped: only that program could construct them.
 
     Raises:
-        ImportFormatError: the file is no YAML, no mapping, or larger than 256 KiB.
+        ImportFormatError: the file is not YAML, not a mapping, or larger than 256 KiB.
     """
     if not path.is_file():
         return {}, ()

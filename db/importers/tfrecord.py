@@ -84,7 +84,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
     """Yield (field number, value) of a message; values are bytes, except varints.
 
     Raises:
-        ValueError: the bytes are no such message.
+        ValueError: the bytes are not a message.
     """
     at = 0
     while at < len(message):

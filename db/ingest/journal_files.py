@@ -76,7 +76,7 @@ class Delta:
 def read_delta(file: RunFile, before: FilePosition) -> Delta:
     """Return the lines of a file after `before`, at most `CHUNK_BYTES` of them.
 
-    A last line that is incomplete or no JSON is left for the next read. A damaged line before the last one, or one
+    A last line that is incomplete or not JSON is left for the next read. A damaged line before the last one, or one
     with a value that breaks the schema, is skipped and reported as a problem. A file with an invalid first line is
     skipped as a whole.
     """

@@ -20,7 +20,7 @@ def parse(raw: bytes) -> dict[str, Any]:
     """Return the object of a line.
 
     Raises:
-        LineError: the line is no JSON object, or a database could not store it.
+        LineError: the line is not a JSON object, or a database could not store it.
     """
     try:
         line = _DECODER.decode(raw.decode())

@@ -55,7 +55,7 @@ class Topology:
         """Return the topology that torchrun set in the environment, or that of a single process.
 
         Raises:
-            ConfigError: this node has GPUs, but fewer than processes; a variable is not a number; or the world is
+            ConfigError: this node has GPUs, but fewer GPUs than processes; a variable is not a number; or the world is
                 smaller than the launch asked for.
         """
         is_distributed = "RANK" in environ and "MASTER_ADDR" in environ

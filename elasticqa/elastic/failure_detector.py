@@ -33,7 +33,7 @@ class FailureDetector:
         Args:
             sign: rank and possible cause.
             now: seconds of a monotonic clock.
-            wait_s: the decision is due after so many seconds at the latest.
+            wait_s: latest time of the decision, in seconds from now.
         """
         self._decide_at = min(self._decide_at, now + wait_s)
         if self._detection is None or _likelihood(sign) > _likelihood(self._detection):

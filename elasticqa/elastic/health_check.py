@@ -32,7 +32,7 @@ class HealthCheck:
 
         Args:
             topology: of this attempt.
-            timeout_s: a rank without a heartbeat for so long counts as failed.
+            timeout_s: seconds without a heartbeat after which a rank counts as failed.
             on_peer_loss: called in the health check's thread with the decision, and must end the process; not called
                 on a rank whose own error is the cause.
         """

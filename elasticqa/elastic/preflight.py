@@ -54,7 +54,7 @@ def check_starting_nodes(node: JobNode, facts: Mapping[str, Any], home: Path, mi
         node: this node.
         facts: of this node.
         home: home directory of the record on this node.
-        min_nodes: so many nodes are enough; the job starts without others that do not answer.
+        min_nodes: minimum number of nodes; the job starts without others that do not answer.
 
     Raises:
         ConfigError: the nodes do not fit, or too few answer; with the same line on all that do.

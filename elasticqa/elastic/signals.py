@@ -64,7 +64,7 @@ class StopRequest:
 class EarlyExit:
     """Ends a process that is asked to stop before it has anything to save, even while its main thread waits.
 
-    Python runs no signal handler while the main thread waits for a peer in native code, so a thread listens.
+    Python runs no signal handler while the main thread waits for a peer in native code, so a thread reads signals.
     """
 
     def __init__(self, end: Callable[[signal.Signals], None]) -> None:
@@ -107,7 +107,7 @@ class EarlyExit:
 
 
 def stop_with_parent(parent: int) -> None:
-    """Have this process asked to stop (SIGTERM) when its parent dies.
+    """Make the kernel send SIGTERM to this process when its parent dies.
 
     Args:
         parent: process id of the parent; it may have died already.

@@ -26,7 +26,7 @@ class StoreMonitor:
         Args:
             host: of the store.
             port: of the store.
-            timeout_s: a store without an answer for so long is lost.
+            timeout_s: seconds without an answer after which the store counts as lost.
             on_loss: called once with a sentence, in a thread.
         """
         self._host, self._port = host, port

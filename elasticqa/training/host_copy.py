@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class HostCopies(Generic[T]):
-    """A queue of tensors on their way to the host, each with an item that belongs to it."""
+    """A queue of asynchronous copies of tensors to the host, each with its item."""
 
     def __init__(self) -> None:
         self._pending: deque[tuple[T, Tensor, torch.cuda.Event | None]] = deque()

@@ -15,7 +15,7 @@ from elasticqa.training.trainer import Trainer
 def restore(trainer: Trainer, attempt: Attempt) -> str | None:
     """Load the checkpoint to resume from and return its path in the run directory; None if there is none.
 
-    It is the newest whole one of the run, or the one that was asked for. Every rank must call this.
+    It is the one that ``--resume`` names, else the newest whole one of the run. Every rank must call this.
     """
     checkpointer, recorder = trainer.checkpointer, trainer.recorder
     _record_changes(trainer, attempt)

@@ -46,7 +46,7 @@ def memory_peaks(device: torch.device) -> dict[str, int | None]:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A step whose scalars are on their way to the host."""
+    """A step whose scalars are being copied to the host."""
 
     step_batch: StepBatch
     learning_rate: float

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.bundle import BundleError, import_bundle
-from db.bundle.manifest import is_safe_name
+from db.bundle.manifest import BundleError, is_safe_name
+from db.bundle.restore import import_bundle
 
 Member = tuple[tarfile.TarInfo, bytes]
 
@@ -147,7 +147,7 @@ def test_members_must_be_those_of_the_manifest(
         ({"files": [{"name": "a", "bytes": -1, "sha256": "0" * 64}]}, "is not a size"),
         ({"files": [{"name": "a", "bytes": True, "sha256": "0" * 64}]}, "is not a size"),
         ({"files": [{"name": "a", "bytes": 1, "sha256": "0"}]}, "is not 64 hexadecimal digits"),
-        ({"files": [{"name": "a", "bytes": 1, "sha256": "0" * 64}] * 2}, "a file is named twice"),
+        ({"files": [{"name": "a", "bytes": 1, "sha256": "0" * 64}] * 2}, "a file is listed twice"),
         ({"files": [{"name": "a", "bytes": 2**50, "sha256": "0" * 64}]}, "the limit is 64 GiB"),
         ({"files": [{"name": "a", "bytes": 2**34, "sha256": "0" * 64}]}, "more than 200 times its size"),
     ],
