@@ -57,7 +57,7 @@ def utilization_figure(samples: Sequence[SystemRow]) -> go.Figure:
 
 def memory_figure(samples: Sequence[SystemRow]) -> go.Figure:
     """Return the memory in use over time: of each node, and the sum of its GPUs."""
-    measures = {"host": lambda row: _gib(row.memory_bytes), "GPUs": _gpu_gib}
+    measures = {"host": lambda row: row.memory_bytes and row.memory_bytes / GIB, "GPUs": _gpu_gib}
     return _lines_of_nodes(samples, measures, axis("memory in use (GiB)", rangemode="tozero"))
 
 
@@ -102,8 +102,4 @@ def _gpu_percent(row: SystemRow) -> float | None:
 
 def _gpu_gib(row: SystemRow) -> float | None:
     values = _gpu_values(row, "memory_bytes")
-    return _gib(sum(values)) if values else None
-
-
-def _gib(num_bytes: float | None) -> float | None:
-    return None if num_bytes is None else num_bytes / GIB
+    return sum(values) / GIB if values else None

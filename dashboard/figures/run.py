@@ -64,14 +64,10 @@ def throughput_figure(points: Sequence[ThroughputPoint], samples_per_s: float | 
 
 def step_time_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
     """Return the time of a step and its wait for data, in milliseconds."""
-
-    def milliseconds(value: float | None) -> float | None:
-        return None if value is None else value * 1000
-
     steady = [point for point in points if not point.is_warmup]
-    step = _line("step", steady, lambda point: milliseconds(point.step_time_s), color_of(0))
-    slowest = _line("slowest step", steady, lambda point: milliseconds(point.step_time_s_max), MUTED)
-    data = _line("data", steady, lambda point: milliseconds(point.data_time_s), color_of(1))
+    step = _line("step", steady, lambda point: point.step_time_s and 1000 * point.step_time_s, color_of(0))
+    slowest = _line("slowest step", steady, lambda point: point.step_time_s_max and 1000 * point.step_time_s_max, MUTED)
+    data = _line("data", steady, lambda point: point.data_time_s and 1000 * point.data_time_s, color_of(1))
     slowest.update(line={"width": 1, "dash": "dot"})
     is_thinned = any(point.last_step > point.first_step for point in steady)
     y_axis = axis("time of a step (ms, rank 0)", rangemode="tozero")

@@ -21,20 +21,16 @@ def home(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
         ConfigError: it cannot be created or written.
     """
     path = home_of(environ)
-    problem = None
     try:
         path.mkdir(parents=True, exist_ok=True)
+        if os.access(path, os.W_OK | os.X_OK):
+            return path
+        problem = "is not writable"
     except OSError as error:
         problem = f"cannot be created ({error.strerror})"
-    else:
-        if not os.access(path, os.W_OK | os.X_OK):
-            problem = "is not writable"
-    if problem is not None:
-        raise ConfigError(
-            f"home directory {path} {problem}: runs are written there; set ELASTICQA_HOME to a directory that you can "
-            "write"
-        )
-    return path
+    raise ConfigError(
+        f"home directory {path} {problem}: runs are written there; set ELASTICQA_HOME to a directory that you can write"
+    )
 
 
 def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
