@@ -92,7 +92,7 @@ def distinguishing_settings(groups: Sequence[Group], name: Callable[[Group], Has
     found: dict[str, tuple[str, ...]] = {}
     for same in by_name.values():
         shown = [{setting: setting_text(value) for setting, value in group.config.items()} for group in same]
-        # A setting that a group does not record is None here, which is no text.
+        # A setting that a group does not record gives None, which differs from the text of every recorded value.
         recorded = {setting for settings in shown for setting in settings} - IGNORED_CONFIG_KEYS
         differing = sorted(each for each in recorded if len({settings.get(each) for settings in shown}) > 1)
         for group, settings in zip(same, shown, strict=True):

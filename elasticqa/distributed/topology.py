@@ -56,7 +56,7 @@ class Topology:
 
         Raises:
             ConfigError: this node has GPUs, but fewer GPUs than processes; a variable is not a number; or the world is
-                smaller than the launch asked for.
+                smaller than the launch requires.
         """
         is_distributed = "RANK" in environ and "MASTER_ADDR" in environ
         # Read these variables only under torchrun: schedulers set some of them for single processes too.

@@ -30,8 +30,7 @@ _LAST_SECONDS_S = 10.0
 _AFTER_HEALTH_CHECK_S = 5.0
 """The agent ends a stopped worker later than the ranks' health check, which records more."""
 _OTHER_NODES_CLOSED_S = 15.0
-"""After another node closed the rendezvous: time for this node's workers to refuse the request with their own
-status."""
+"""Time for this node's workers to refuse the request themselves after another node closed the rendezvous."""
 _SLOW_RENDEZVOUS_S = 45.0
 
 
@@ -184,7 +183,7 @@ class ElasticAgent(TorchAgent):
 
 @contextmanager
 def print_after(seconds: float, line: str) -> Iterator[None]:
-    """Print the line to standard error if the block takes longer than so many seconds."""
+    """Print the line to standard error if the block takes longer than ``seconds``."""
     timer = threading.Timer(seconds, _print, [line])
     timer.daemon = True
     timer.start()
