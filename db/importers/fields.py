@@ -18,8 +18,6 @@ class ImportFormatError(ValueError):
     """A file that cannot be imported; the message is one line with file, position and rule."""
 
     def __init__(self, path: Path, place: str, problem: str) -> None:
-        self.path = path
-        self.place = place
         message = f"{path}: {place}: {problem}" if place else f"{path}: {problem}"
         # Names and values may contain line breaks.
         super().__init__(" ".join(message.split()))
@@ -58,11 +56,7 @@ class Fields:
         return number
 
     def count(self, name: str) -> int | None:
-        """Return a count below 2^31 (integral floats are accepted), or None if it is absent or null.
-
-        Raises:
-            ImportFormatError: the value has another type or range.
-        """
+        """Return a count below 2^31 (integral floats are accepted), or None if it is absent or null."""
         value = self.values.get(name)
         if value is None:
             return None

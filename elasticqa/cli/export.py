@@ -4,7 +4,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from db.bundle import BundleError, export_run
+from db.bundle.export import export_run
+from db.bundle.manifest import BundleError
 from db.command_line import Parser
 from db.reports.cells import text
 from elasticqa.config.environment import ENVIRONMENT

@@ -4,18 +4,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from db.bundle import BundleError, import_bundle
+from db.bundle.manifest import BundleError
+from db.bundle.restore import import_bundle
 from db.command_line import Parser
 from db.engine import DatabaseError
-from db.importers import (
-    FoundResults,
-    ImportedRun,
-    ImportFormatError,
-    find_results,
-    read_results,
-    trace_run,
-    write_run,
-)
+from db.importers.fields import ImportFormatError
+from db.importers.kineto import trace_run
+from db.importers.results import FoundResults, find_results, read_results
+from db.importers.run import ImportedRun, write_run
 from db.reports.cells import text
 from elasticqa.cli.record import update
 from elasticqa.config.environment import ENVIRONMENT

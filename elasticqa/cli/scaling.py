@@ -154,10 +154,10 @@ def _run(study: Study, options: argparse.Namespace, environ: Mapping[str, str]) 
     if study.is_complete():
         progress.line(f"study {study.study_id} is complete; --new measures it again")
     else:
-        signals, config = _Signals(), _checked(study.matrix)
+        stop, config = threading.Event(), _checked(study.matrix)
         with Jobs(study.matrix, study.logs) as jobs:
             # Install the handlers after TorchX has installed its own, which print a traceback.
-            signals.install()
+            received = _set_at_signals(stop)
             if study.runs:
                 progress.print_table(study)
             loop = JobLoop(
@@ -166,15 +166,15 @@ def _run(study: Study, options: argparse.Namespace, environ: Mapping[str, str]) 
                 runs_dir=progress.runs_dir,
                 jobs=jobs,
                 max_in_flight=options.in_flight or _MAX_IN_FLIGHT[study.matrix.scheduler],
-                stop=signals.stop,
+                stop=stop,
                 progress=progress,
             )
             loop.reattach()
             if options.retry:
                 loop.retry_failed()
             loop.run()
-        if signals.number is not None:
-            return _stopped(study, loop, signals.number)
+        if received:
+            return _stopped(study, loop, received[-1])
     _print_table(study, options.format, environ)
     if study.is_complete():
         return 0
@@ -194,20 +194,17 @@ def _checked(matrix: StudyMatrix) -> TrainConfig:
     return config
 
 
-class _Signals:
-    """Sets ``stop`` at SIGINT or SIGTERM."""
+def _set_at_signals(stop: threading.Event) -> list[int]:
+    """Set ``stop`` at SIGINT or SIGTERM; return a list that then contains the signal's number."""
+    received: list[int] = []
 
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self.number: int | None = None
+    def handle(number: int, _: object) -> None:
+        received.append(number)
+        stop.set()
 
-    def install(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
-
-    def _handle(self, number: int, _: object) -> None:
-        self.number = number
-        self.stop.set()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+    return received
 
 
 def _stopped(study: Study, loop: JobLoop, number: int) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from db.importers import ImportedRun, find_results, read_results
+from db.importers.results import find_results, read_results
+from db.importers.run import ImportedRun
 
 ENDED_AT = 1_795_000_000.0
 

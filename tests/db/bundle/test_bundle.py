@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from db.bundle import BundleError, export_run, import_bundle
+from db.bundle.export import export_run
+from db.bundle.manifest import BundleError
+from db.bundle.restore import import_bundle
 from elasticqa.checkpoint.manifest import read_manifest
 from elasticqa.cli import export, import_
 from tests.support.checkpoints import save_some

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from db.importers import ImportFormatError
+from db.importers.fields import ImportFormatError
 from tests.support.imported_results import (
     ENDED_AT,
     HISTORY,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.importers import ImportFormatError
+from db.importers.fields import ImportFormatError
 from db.importers.hf_trainer import MAX_VALUE_CHARS, members, small_object
 
 JSON = st.recursive(

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from db.importers import ImportFormatError, find_results, read_results
+from db.importers.fields import ImportFormatError
 from db.importers.lightning import MAX_BYTES
+from db.importers.results import find_results, read_results
 from tests.support.imported_results import ENDED_AT, METRICS, known, lightning_folder, lines_of, read_run
 
 

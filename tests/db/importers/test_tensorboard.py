@@ -9,7 +9,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 from torch.utils.tensorboard import SummaryWriter
 
-from db.importers import ImportFormatError
+from db.importers.fields import ImportFormatError
 from db.importers.tfrecord import masked_crc32c, records
 from tests.support.imported_results import known, lines_of, read_run
 
