@@ -46,9 +46,12 @@ def predictions(
     found = queries.get_run(session, run_id, now)
     evaluations = [row for row in queries.evaluations_of(session, run_id) if row.predictions][::-1]
     chosen = _chosen(evaluations, query.evaluation)
-    path = None
-    if chosen is not None and chosen.predictions is not None:
-        path = file_in_run(runs_dir, run_id, chosen.predictions)
+    answers = None
+    if chosen is not None and (path := file_in_run(runs_dir, run_id, chosen.predictions or "")) is not None:
+        offset = (query.page - 1) * PAGE_SIZE
+        answers = queries.read_predictions(
+            path, answer_filter=query.answer_filter, text=query.text.strip(), limit=PAGE_SIZE, offset=offset
+        )
     context = {
         "run": found,
         "query": query,
@@ -57,15 +60,9 @@ def predictions(
         "name_of": name_of,
         "passage": passage,
         "max_answer": MAX_ANSWER,
-        "answers": None,
-        "num_pages": 1,
+        "answers": answers,
+        "num_pages": max(1, -(-answers.num_matching // PAGE_SIZE)) if answers is not None else 1,
     }
-    if path is not None:
-        offset = (query.page - 1) * PAGE_SIZE
-        answers = queries.read_predictions(
-            path, answer_filter=query.answer_filter, text=query.text.strip(), limit=PAGE_SIZE, offset=offset
-        )
-        context |= {"answers": answers, "num_pages": max(1, -(-answers.num_matching // PAGE_SIZE))}
     return render(request, "predictions.html", context)
 
 

@@ -51,6 +51,5 @@ def profiled_runs(session: SessionDep, query: ProfilerQuery) -> queries.ProfileP
 
 
 def _bar_name(run: queries.ProfiledRun) -> str:
-    """Return the label of a run's bar: name and hardware."""
     name = formats.short(run.name or formats.short_id(run.run_id), 28)
     return f"{name}, {formats.short(formats.short_device(run.device_name), 28)}"

@@ -19,7 +19,7 @@ def annotate(directory: Path, annotations: Sequence[tuple[str, str]]) -> None:
 
 
 def append_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Append lines with their number `n` and the time `t`; they are on disk when this returns."""
+    """Append lines with their number `n` and the time `t` to a file, created if absent like its directory; fsync it."""
     # Two users of one home may write at once, and line numbers must be unique.
     with locked(path), path.open("a+b") as file:
         file.seek(0)

@@ -103,7 +103,6 @@ def create(studies: Path, matrix: StudyMatrix, command: Sequence[str]) -> Study:
     path = studies / f"{new_run_id()}.jsonl"
     first = {"kind": "study", "schema_version": SCHEMA_VERSION, "study_id": path.stem, "command": list(command)}
     try:
-        studies.mkdir(parents=True, exist_ok=True)
         append_lines(path, [{**first, "plan": matrix.to_dict()}])
     except OSError as error:
         raise ConfigError(f"{studies} cannot be written ({error.strerror}): set ELASTICQA_HOME") from error
