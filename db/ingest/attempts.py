@@ -11,10 +11,6 @@ from db.models import Attempt
 
 MAX_QUEUE_WAIT_S = 365 * 86_400.0
 _BY_RANK = itemgetter("node_rank")
-_STARTED = (
-    *("provenance", "name", "note", "config", "world_size", "num_nodes", "restart_count"),
-    *("software", "git", "scheduler", "command"),
-)
 
 
 def submitted_at(run_id: str, started_at: float) -> float | None:
@@ -66,7 +62,9 @@ def _apply_start(attempt: Attempt, node_rank: int, line: AttemptLine) -> None:
         return
     attempt.node_rank = node_rank
     attempt.started_at = line.t if line.started_at is None else line.started_at
-    for name in _STARTED:
+    for name in ("provenance", "name", "note", "config", "world_size", "num_nodes", "restart_count"):
+        setattr(attempt, name, getattr(line, name))
+    for name in ("software", "git", "scheduler", "command"):
         setattr(attempt, name, getattr(line, name))
     attempt.queue_wait_s = _queue_wait_s(attempt)
 

@@ -115,11 +115,7 @@ def _batches(work: Iterable[tuple[RunFile, FilePosition]], problems: list[Proble
 
 
 def update_database(environ: Mapping[str, str]) -> IngestReport:
-    """Create or migrate the database of an environment, and add new lines to it.
-
-    Raises:
-        DatabaseError: the database cannot be used.
-    """
+    """Create or migrate the database of an environment, and add new lines to it; raises as `open_database` does."""
     with open_database(database_url(environ)) as engine:
         return ingest(engine, runs_dir_of(home_of(environ)), remove_deleted=is_home_database(environ))
 

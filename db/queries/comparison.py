@@ -71,9 +71,10 @@ def compare_all(
     comparisons = []
     for group in groups:
         setting = group.setting
-        plain = plainest.get((setting.recipe, setting.provenance), [None])
-        equal = (candidate for candidate in plain if candidate and is_equal_work(group, candidate))
-        comparisons.append(compare(group, chosen.get(setting.recipe) or next(equal, plain[0])))
+        plain = plainest.get((setting.recipe, setting.provenance), [])
+        equal = (candidate for candidate in plain if is_equal_work(group, candidate))
+        default = next(equal, plain[0] if plain else None)
+        comparisons.append(compare(group, chosen.get(setting.recipe) or default))
     return comparisons
 
 
@@ -97,13 +98,8 @@ def _ratio(group: Group, reference: Group) -> Ratio | None:
     efficiency = None
     if group.setting.world_size and reference.setting.world_size:
         efficiency = statistics.parallel_efficiency(value, reference.setting.world_size, group.setting.world_size)
-    return Ratio(
-        kind,
-        _scaling(group.setting, reference.setting),
-        value,
-        *_certainty(tuple(here), tuple(there)),
-        efficiency,
-    )
+    scaling = _scaling(group.setting, reference.setting)
+    return Ratio(kind, scaling, value, *_certainty(tuple(here), tuple(there)), efficiency)
 
 
 @lru_cache(maxsize=1024)

@@ -22,37 +22,33 @@ Fraction = Annotated[float, Check("0 to 1", lambda value: type(value) in (int, f
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
+class _Prediction:
     id: Text
     question: Text
     context: Text
-    answers: Texts
     prediction: Text
     start: Count | None = None
+    """Offset of the prediction in the context, or None if it does not occur there."""
     score: Number | None = None
-    em: Fraction
     f1: Fraction
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionRow:
+class _Line(_Prediction):
+    answers: Texts
+    em: Fraction
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionRow(_Prediction):
     """One question with the predicted answer."""
 
     number: int
     """Line number in the file, from 1."""
-    id: str
-    question: str
-    context: str
     answers: tuple[str, ...]
     """Distinct gold answers."""
-    prediction: str
-    start: int | None
-    """Offset of the prediction in the context, or None if it does not occur there."""
-    score: float | None
     is_right: bool
     """Exact match with a gold answer."""
-    f1: float
-    """0 to 1."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Profiler traces of one run, and the newest trace of every profiled run."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -82,8 +82,7 @@ def list_profiled_runs(
 ) -> ProfilePage:
     """Return the newest runs with a trace, on all devices or those of one name."""
     is_profiled = Run.run_id.in_(select(Profile.run_id))
-    names = [field.name for field in fields(ProfiledRun) if field.name != "profile"]
-    statement = select(*(getattr(Run, name) for name in names)).where(is_profiled)
+    statement = select(Run.run_id, Run.name, *columns_of(Run, RunFacts)).where(is_profiled)
     counted = select(Run.device_name, func.count()).where(is_profiled).group_by(Run.device_name)
     counts: dict[str | None, int] = {row[0]: row[1] for row in session.execute(counted)}
     num_matching = sum(counts.values())

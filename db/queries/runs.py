@@ -179,18 +179,11 @@ def effective_status(entity: type[Run] | type[Attempt], now: float) -> ColumnEle
 
 
 def _conditions(filters: RunFilters, now: float) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = []
-    for field in fields(filters):
-        value = getattr(filters, field.name)
-        if value is None:
-            continue
-        if field.name == "status":
-            conditions.append(effective_status(Run, now) == value)
-        elif field.name == "text":
-            conditions.append(_has_text(value))
-        else:
-            conditions.append(getattr(Run, field.name) == value)
-    return conditions
+    asked = {name: value for name, value in vars(filters).items() if value is not None}
+    text = asked.pop("text", None)
+    computed = {"status": effective_status(Run, now)}
+    conditions = [computed.get(name, getattr(Run, name)) == value for name, value in asked.items()]
+    return conditions if text is None else [*conditions, _has_text(text)]
 
 
 def _has_text(text: str) -> ColumnElement[bool]:
@@ -204,13 +197,8 @@ def _has_text(text: str) -> ColumnElement[bool]:
 
 
 def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]:
-    key: ColumnElement[Any]
-    if order.sort == "status":
-        key = effective_status(Run, now)
-    elif order.sort == "name":
-        key = func.lower(func.coalesce(Run.name, Run.run_id))
-    else:
-        key = getattr(Run, order.sort)
+    computed = {"status": effective_status(Run, now), "name": func.lower(func.coalesce(Run.name, Run.run_id))}
+    key: ColumnElement[Any] = computed.get(order.sort, getattr(Run, order.sort))
     directed = key.desc() if order.direction == "desc" else key.asc()
     # Add NULLS LAST only if the column can be NULL: it would prevent the use of an index.
     if order.sort not in {"status", "name", "provenance", "created_at"}:
