@@ -9,7 +9,7 @@ from pathlib import Path
 from db.command_line import Parser
 from db.reports.cells import moment, number, text
 from db.reports.plain import to_plain
-from db.reports.tables import Column, Table, table_of
+from db.reports.tables import Column, table_of
 from elasticqa.checkpoint.manifest import checkpoint_directories, has_all_bytes, read_manifest, step_of
 from elasticqa.checkpoint.retention import SET_ASIDE, noted_best
 from elasticqa.config.environment import ENVIRONMENT
@@ -35,6 +35,21 @@ class Row:
     directory: str
 
 
+def _kept_as(row: Row) -> str:
+    return text(", ".join(name for name in ("newest", "best", "set_aside") if getattr(row, f"is_{name}")))
+
+
+_COLUMNS: tuple[Column[Row], ...] = (
+    Column("step", lambda row: str(row.step), is_number=True),
+    Column("state", lambda row: row.state),
+    Column("kept as", _kept_as),
+    Column("reason", lambda row: text(row.reason)),
+    Column("saved (UTC)", lambda row: moment(row.saved_at)),
+    Column("MiB", lambda row: number(None if row.bytes is None else row.bytes / 2**20, 1), is_number=True),
+    Column("directory", lambda row: text("/".join(Path(row.directory).parts[-2 if row.is_set_aside else -1 :]))),
+)
+
+
 def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     """Print the checkpoints of a run.
 
@@ -56,7 +71,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
     if options.json:
         sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     else:
-        sys.stdout.write(to_plain(_table(rows, directory)))
+        note = f"in {text(directory)}" if rows else "this run has no checkpoints"
+        sys.stdout.write(to_plain(table_of("Checkpoints", _COLUMNS, rows, [note])))
     return int(options.verify and any(row.state != "whole" for row in rows))
 
 
@@ -93,23 +109,3 @@ def _row(path: Path, *, verify: bool, is_newest: bool = False, is_best: bool = F
         bytes=manifest.num_bytes if manifest else None,
         directory=str(path),
     )
-
-
-def _kept_as(row: Row) -> str:
-    return text(", ".join(name for name in ("newest", "best", "set_aside") if getattr(row, f"is_{name}")))
-
-
-_COLUMNS: tuple[Column[Row], ...] = (
-    Column("step", lambda row: str(row.step), is_number=True),
-    Column("state", lambda row: row.state),
-    Column("kept as", _kept_as),
-    Column("reason", lambda row: text(row.reason)),
-    Column("saved (UTC)", lambda row: moment(row.saved_at)),
-    Column("MiB", lambda row: number(None if row.bytes is None else row.bytes / 2**20, 1), is_number=True),
-)
-
-
-def _table(rows: Sequence[Row], directory: Path) -> Table:
-    place = Column[Row]("directory", lambda row: text(Path(row.directory).relative_to(directory)))
-    note = f"in {text(directory)}" if rows else "this run has no checkpoints"
-    return table_of("Checkpoints", (*_COLUMNS, place), rows, [note])
