@@ -22,6 +22,8 @@ class Attempt:
     number: int
     started_at: float
     """Unix seconds when this process began."""
+    is_main: bool
+    """This is rank 0."""
     journal: Journal | None
     feature_log: FeatureLog
     checkpoint: Path | None = None
@@ -42,7 +44,7 @@ class Attempt:
 
 
 def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **totals: Any) -> dict[str, Any]:
-    """Write the attempt's last line (on the rank that has a journal) and return its fields.
+    """Write the attempt's last line, into the journal of node 0 only, and return its fields.
 
     The status is ``finished``, ``failed`` or ``preempted``; after a fatal end the same start would fail the same way.
     """
@@ -54,6 +56,7 @@ def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = Fa
         **totals,
     }
     if attempt.journal is not None:
-        attempt.journal.write("end", fields)
+        if attempt.is_main:
+            attempt.journal.write("end", fields)
         attempt.journal.flush()
     return fields

@@ -77,6 +77,7 @@ def start_attempt(
         directory=directory,
         number=number,
         started_at=started_at,
+        is_main=topology.is_main,
         journal=journal,
         feature_log=feature_log,
         checkpoint=choice.checkpoint,

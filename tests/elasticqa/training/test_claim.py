@@ -15,6 +15,7 @@ from elasticqa.distributed.topology import Topology
 from elasticqa.errors import ConfigError
 from elasticqa.run.attempt import write_end
 from elasticqa.run.home import hold
+from elasticqa.run.journal import Journal
 from elasticqa.run.oom_records import OutOfMemoryRecord, write_oom_record
 from elasticqa.training.claim import start_attempt
 from tests.support.ranks import run_on_ranks
@@ -55,6 +56,16 @@ def test_first_and_last_line_say_what_an_attempt_was(runs: Path) -> None:
     assert {name: end[name] for name in fields} == fields
     assert (fields["status"], fields["reason"], fields["step"], fields["is_fatal"]) == ("finished", "trained", 7, False)
     assert fields["wall_clock_s"] == pytest.approx(end["t"] - first["started_at"], abs=1)
+
+
+def test_only_node_0_writes_the_end_of_an_attempt(runs: Path) -> None:
+    with ExitStack() as stack:
+        attempt = start_attempt(CONFIG, ALONE, stack, {}, 100)
+        with Journal(attempt.directory, 1, node_rank=1) as other:
+            other.write("system", {"node_rank": 1})
+            write_end(replace(attempt, is_main=False, journal=other), "finished", "trained")
+            kinds = [json.loads(line)["kind"] for line in other.path.read_text(encoding="utf-8").splitlines()]
+    assert kinds == ["system"]
 
 
 def test_attempts_of_a_run_are_numbered(runs: Path) -> None:

@@ -23,6 +23,7 @@ def attempt(tmp_path: Path) -> Attempt:
         directory=tmp_path / "RUN",
         number=2,
         started_at=0.0,
+        is_main=True,
         journal=None,
         feature_log=FeatureLog(tmp_path / "RUN", 2, 0),
     )
