@@ -32,11 +32,7 @@ class TraceQuery(BaseModel):
 def requested_trace(
     session: SessionDep, now: NowDep, run_id: str, query: Annotated[TraceQuery, Query()]
 ) -> queries.ProfileRow:
-    """Return the requested trace of a run.
-
-    Raises:
-        HTTPException: the run has no such trace.
-    """
+    """Return the requested trace of a run; 404 if the run has no such trace."""
     queries.get_run(session, run_id, now)
     keys = queries.profile_keys(session, run_id)
     requested = (query.attempt, query.node_rank, query.line)
