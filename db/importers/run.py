@@ -90,7 +90,7 @@ class MetricPoints:
         return sum(losses) / len(losses) if losses else None
 
     def lines(self, ended_at: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
-        """Yield (kind, t, fields) of steps in order, evaluations in order, and an event at the end on losses not finite."""
+        """Yield (kind, t, fields) of steps and evaluations, each in order, then an event on losses not finite."""
         for step, point in sorted(self._steps.items()):
             if set(point) - {"t", "epoch"}:
                 yield "step", point["t"], _step_line(step, point)
