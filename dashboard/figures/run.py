@@ -56,10 +56,10 @@ def throughput_figure(points: Sequence[ThroughputPoint], samples_per_s: float | 
     if warmup:
         marks = _line("warm-up, not counted", warmup, lambda point: point.samples_per_s, MUTED)
         traces.append(marks.update(mode="markers", marker={"symbol": "circle-open", "size": 6}))
-    drawn = figure(traces, STEP, yaxis=axis("features/s (all ranks)", rangemode="tozero"))
-    if samples_per_s is not None:
-        drawn.add_hline(samples_per_s, line={"color": MUTED, "width": 1, "dash": "dash"})
-    return drawn
+    line = {"type": "line", "line": {"color": MUTED, "width": 1, "dash": "dash"}}
+    span = {"xref": "paper", "x0": 0, "x1": 1, "y0": samples_per_s, "y1": samples_per_s}
+    shapes = [] if samples_per_s is None else [line | span]
+    return figure(traces, STEP, yaxis=axis("features/s (all ranks)", rangemode="tozero"), shapes=shapes)
 
 
 def step_time_figure(points: Sequence[ThroughputPoint]) -> go.Figure:
