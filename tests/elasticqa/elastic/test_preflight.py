@@ -11,7 +11,7 @@ from elasticqa.elastic import preflight
 from elasticqa.elastic.preflight import JobNode, check_joining_node, check_starting_nodes, mark_path
 from elasticqa.errors import ConfigError
 from tests.support.nodes import node
-from tests.support.ports import free_port
+from tests.support.servers import free_port
 
 
 @pytest.fixture
