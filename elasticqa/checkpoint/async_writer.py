@@ -143,7 +143,7 @@ def _commit(temporary: Path, final: Path, manifest: Manifest) -> None:
 
 
 class _Writer(FileSystemWriter):
-    """Raises the OSError behind torch's error: on a full disk, torch's zip writer reports an unexpected position.
+    """Raises the OSError that caused torch's error: on a full disk, torch's error only names an unexpected position.
 
     DCP sends the error, but not its cause, to the other ranks, so unwrap it here.
     """

@@ -1,6 +1,7 @@
 """Checkpoints that are whole or absent, and load at any world size under any strategy.
 
-A directory without a manifest, or one that does not match it, is not a checkpoint. docs/architecture.md follows a save.
+A directory without a manifest, or one that does not match it, is not a checkpoint. docs/architecture.md explains a
+save step by step.
 """
 
 import logging
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 PROGRESS = "progress"
 """Name of the part of an app_state that goes into the manifest: plain values, readable without loading tensors."""
 _WRITE_TIMEOUT = timedelta(hours=1)
-"""Longer than the slowest rank writes its share; the health check detects lost ranks much earlier."""
+"""Longer than the slowest rank needs to write its share; the health check detects lost ranks much earlier."""
 
 
 class Checkpointer:
@@ -53,7 +54,8 @@ class Checkpointer:
         """Open the checkpoints of a run; every rank must call this.
 
         `PROGRESS` of the app_state and the config go into the manifest. ``record`` is flushed to disk before each
-        commit, since a resumed run does not write its lines again; rank 0's gets a `checkpoint` line after each commit.
+        commit, since a resumed run does not write its lines again. On rank 0 it gets a `checkpoint` line after each
+        commit.
         """
         self._directory = directory
         self._topology = topology
@@ -120,7 +122,7 @@ class Checkpointer:
         self._executor.shutdown()
 
     def keep_best(self, step: int, f1: float) -> bool:
-        """Keep a committed checkpoint until another has a higher F1 (percent); other ranks than 0 return False."""
+        """Keep a committed checkpoint until another has a higher F1 (percent); ranks other than 0 return False."""
         return self._topology.is_main and note_best(self._directory, step, f1)
 
     def amend(self, step: int, progress: Mapping[str, Any]) -> None:

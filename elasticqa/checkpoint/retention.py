@@ -15,14 +15,14 @@ SET_ASIDE = "set-aside"
 _REPLACED = ".replaced"
 _PRUNED = ".pruned"
 PARTIAL = ".partial"
-"""Suffixes of the hidden names of checkpoints that are being replaced, removed and written."""
+"""The three suffixes mark hidden checkpoints that are being replaced, removed or written."""
 
 
 def prune(directory: Path, step: int, keep: int) -> None:
     """Remove checkpoints after that of ``step`` was committed.
 
     The newest ``keep`` complete ones up to that step and the best one are kept. Checkpoints of later steps are removed:
-    they were damaged when the attempt started, or it would have resumed from them.
+    they were damaged when the attempt started; otherwise it would have resumed from them.
     """
     for kind in (_PRUNED, PARTIAL):
         for leftover in directory.glob(f".step-*{kind}"):
