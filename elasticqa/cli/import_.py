@@ -44,7 +44,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
 
 
 def _results(paths: Sequence[Path], runs: Path) -> Iterator[str | Exception]:
-    """Yield a line, or the error, for each result; one that is damaged does not stop the others."""
+    """Yield a line, or the error, for each result; a damaged result does not stop the others."""
     for path in paths:
         try:
             found = find_results(path)

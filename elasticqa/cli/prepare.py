@@ -29,7 +29,7 @@ elasticqa train --help lists the options.
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
-    """Prepare a run and print what is where; return 0, or 2 for a wrong request."""
+    """Prepare a run and print the paths of its inputs; return 0, or 2 for a wrong request."""
     if any(argument in ("-h", "--help") for argument in argv):
         sys.stdout.write(USAGE)
         return 0
@@ -45,7 +45,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = ENVIRONMENT) -> int:
 
 
 def prepare(config: TrainConfig, directory: Path) -> list[str]:
-    """Download and preprocess what a run reads, then look it up without a network; return lines on what is where.
+    """Download and preprocess a run's inputs, then find them without a network; return lines with their paths.
 
     The model is loaded as the trainer does it, so the cache has every file that training needs, and a model that
     cannot be trained is refused here.

@@ -185,7 +185,7 @@ def _run(study: Study, options: argparse.Namespace, environ: Mapping[str, str]) 
 
 
 def _checked(matrix: StudyMatrix) -> TrainConfig:
-    """Return the config of the reference run, after checking model, data, and the work of all cells."""
+    """Return the config of the reference run, after checking model and data, and that all cells do comparable work."""
     config = matrix.config()
     for warning in check_machine(matrix, _num_cpus()):
         sys.stderr.write(f"elasticqa scaling: {warning}\n")

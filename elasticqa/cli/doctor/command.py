@@ -19,7 +19,7 @@ from elasticqa.errors import one_line
 
 @dataclass(frozen=True)
 class Check:
-    """The name of a module with a function ``check(environ)``: only `run_check` imports it; this may fail or hang."""
+    """The name of a module with a function ``check(environ)``; `run_check` imports it, which may fail or hang."""
 
     name: str
     module: str

@@ -21,7 +21,7 @@ MARKER = "elasticqa-doctor: "
 """Prefix of the nodes' messages in the output of srun."""
 NUM_NODES = 2
 MAX_RUN_S = 240.0
-"""Time limit of the running job: imports from a slow file system, and timeouts of three minutes."""
+"""Time limit of the running job: enough for slow imports and timeouts of three minutes."""
 POLL_INTERVAL_S = 1.0
 _PERMANENT_REASONS = ("Account", "BadConstraints", "Invalid", "Partition", "QOSNotAllowed", "ReqNodeNotAvail")
 """Prefixes of Slurm's reasons for which a pending job will not start within minutes."""
@@ -32,7 +32,7 @@ _NOT_ERRORS = (" queued and waiting ", " been allocated ", ": task ")
 def run_check_job(
     flags: Sequence[str], num_gpus: int, wait_s: float, environ: Mapping[str, str], log: Callable[[str], object]
 ) -> list[Finding]:
-    """Run the check job with options for srun, after at most ``wait_s`` in the queue, and return its findings.
+    """Run the check job with options for srun and return its findings; it waits in the queue for at most ``wait_s``.
 
     ``log`` is called with each change of the job's state in the queue.
     """
