@@ -23,7 +23,7 @@ JOINED_JOB_VARIABLE = "TORCHX_JOINED_JOB"
 FIRST_HOST_VARIABLE = "TORCHX_RANK0_HOST"
 
 DEFAULT_PEER_TIMEOUT_S = 20.0
-"""Longer than a busy or swapping machine delays the health check's thread."""
+"""Longer than the delay of the health check's thread on a busy or swapping machine."""
 _SHORTEST_TIMEOUT_S, _LONGEST_TIMEOUT_S = 5, 86_400
 
 

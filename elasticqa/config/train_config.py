@@ -32,7 +32,8 @@ class OnResume(Enum):
     MAY_CHANGE_IF_NAMED = auto()
     """The option may change if `--resume` or ELASTICQA_RUN_ID names the run; else a changed value starts a new run.
 
-    It affects only how the result is computed and how fast. A new run keeps comparisons of strategies valid.
+    It affects only how the result is computed and how fast. Starting a new run by default keeps comparisons of
+    strategies valid.
     """
 
 
@@ -146,7 +147,7 @@ class TrainConfig:
         {'seed': (1, 42)}
         """
         may_change = CHANGEABLE_FIELDS if may_change is None else may_change
-        # An option that is younger than the recorded attempt had its default there.
+        # The recorded attempt used the defaults of options that were added later.
         before = TrainConfig().to_dict() | recorded
         return {
             field.name: (before[field.name], getattr(self, field.name))
