@@ -11,7 +11,7 @@ from elasticqa.data.sampler import Sampler, StepBatch
 T = TypeVar("T")
 
 DEPTH = 2
-"""Steps to prefetch; packing takes a tenth of a step, and the second covers interruptions of the host."""
+"""Steps to prefetch; packing takes a tenth of a step, and the second one covers delays of the host."""
 
 
 class Prefetcher(Generic[T]):

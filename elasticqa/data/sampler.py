@@ -133,7 +133,7 @@ class Sampler:
 
 
 def _largest(lengths: NDArray[np.integer], parts: list[list[int]], num_micro_batches: int) -> MicroBatchShape:
-    """Return the shape that covers all micro-batches: the first of a share has the most and the longest features."""
+    """Return the shape that covers all micro-batches: the first of a share has the most features, and the longest."""
     shape = MicroBatchShape(0, 0, 0)
     for part in parts:
         first = lengths[part[: -(-len(part) // num_micro_batches)]]

@@ -14,7 +14,7 @@ from elasticqa.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Texts per call: few enough for the memory of encodings (hundreds of bytes per token), enough for all cores.
+# Texts per call: few enough that encodings (hundreds of bytes per token) fit in memory, enough for all cores.
 _CHUNK = 1024
 
 
