@@ -16,7 +16,7 @@ _LINK_LOCAL = ipaddress.ip_network("fe80::/10")
 def job_port(job_id: str, shift: float = 0.0) -> int:
     """Return a port that is derived from a job's id, so that two jobs that share a node use different ports.
 
-    The shift is the distance between ports of one job, as a fraction of all ports in use.
+    ``shift`` moves the port by a fraction of the port range, so that one job can use several ports.
     """
     number = int(job_id) if job_id.isdigit() else sum(map(ord, job_id)) * 31
     return _FIRST_PORT + (number + round(shift * _NUM_PORTS)) % _NUM_PORTS

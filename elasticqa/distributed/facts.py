@@ -23,7 +23,7 @@ GIT_TIMEOUT_S = 10.0
 def host_facts(node_rank: int, num_devices: int) -> dict[str, Any]:
     """Return the `host` object of this node; facts that cannot be found are None.
 
-    Its devices are the GPUs that the run uses, or its processes on a CPU.
+    Devices are the GPUs that the run uses; on a CPU, they are its processes.
     """
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device()) if torch.cuda.is_available() else None
     cpu_name = _cpu_name()
@@ -83,7 +83,7 @@ def git_facts(path: Path) -> dict[str, Any] | None:
 
 
 def scheduler_facts(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the job of the scheduler that started this process, from its variables; of kind `local` without a job."""
+    """Return the scheduler's job that this process belongs to, from the environment; kind `local` if there is none."""
     # A node that joins a running job was allocated by another job; the run's job is the joined one.
     job_id = environ.get(JOINED_JOB_VARIABLE) or environ.get("SLURM_JOB_ID")
     return {

@@ -21,7 +21,7 @@ def without_outer_allocation(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def set_torch_defaults(environ: dict[str, str], num_processes: int) -> None:
-    """Add the variables for torch that the user has not set to the environment of processes that share this node."""
+    """Set defaults of torch's variables in the environment of ``num_processes`` processes that share this node."""
     # Workers of a new rendezvous round must connect to its store; with a shared store, torch 2.13 keeps the old
     # address.
     environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
@@ -37,7 +37,7 @@ def replace_environment(environ: Mapping[str, str]) -> None:
     os.environ.update(environ)
     if has_threads or _THREADS_VARIABLE not in environ:
         return
-    # Without these variables, torch has set the number of threads on import to the CPUs of this process or of the
+    # Without these variables, torch sets the number of threads on import: to the CPUs of this process or of the
     # machine, depending on its build. MKL limits the variable's value to the physical cores of the machine.
     num_cpus = int(environ[_THREADS_VARIABLE])
     num_threads = min(num_cpus, psutil.cpu_count(logical=False) or num_cpus)

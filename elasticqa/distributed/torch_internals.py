@@ -71,7 +71,7 @@ def set_compile_caches(cache: Path) -> None:
 
 
 def set_shard(tensor: "DTensor", shard: Tensor) -> None:
-    """Make ``shard`` the local part of a tensor; the constructor would move it to the device of the mesh."""
+    """Make ``shard`` the local part of a tensor; DTensor's constructor would move it to the device of the mesh."""
     tensor._local_tensor = shard
 
 
