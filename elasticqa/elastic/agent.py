@@ -28,7 +28,7 @@ EXIT_BARRIER_TIMEOUT_S = 120
 """Timeout of torch's exit barrier, at which agents whose workers have finished wait for rank 0's database update."""
 _LAST_SECONDS_S = 10.0
 _AFTER_HEALTH_CHECK_S = 5.0
-"""The agent ends a stopped worker later than the ranks' health check, which records more."""
+"""The agent ends a stopped worker this much later than the ranks' health check, which records more."""
 _OTHER_NODES_CLOSED_S = 15.0
 """Time for this node's workers to refuse the request themselves after another node closed the rendezvous."""
 _SLOW_RENDEZVOUS_S = 45.0
@@ -82,7 +82,7 @@ class ElasticAgent(TorchAgent):
         self._directory.forget_attempt()
         self._open_at = time.monotonic()
         workers: dict[int, Any] = super()._start_workers(worker_group)
-        # Record the exit codes before torch stops the other workers, whose exit codes are no causes.
+        # Record the exit codes before torch stops the other workers, whose exit codes do not show the cause.
         self.call_before_closing(lambda: self._record_ends(worker_group))
         return workers
 
@@ -127,7 +127,7 @@ class ElasticAgent(TorchAgent):
                 _send(pid, number)
 
     def _check_open(self, worker_group: WorkerGroup, now: float) -> None:
-        """Raise if another node has ended the job before an attempt began: the workers here would wait for it."""
+        """Raise if another node has ended the job before an attempt began: workers here would wait for that node."""
         if not worker_group.spec.rdzv_handler.is_closed():
             self._open_at = now
         elif now - self._open_at > _OTHER_NODES_CLOSED_S:

@@ -25,8 +25,8 @@ KINDS_BY_CERTAINTY = ("changed", "ended", "gone", "silent", "failed", "killed")
 KINDS_BY_LIKELIHOOD = ("failed", "changed", "silent", "gone")
 """Kinds of signs, the most likely cause last: of several signs in one detection window, that one is the cause.
 
-Here ``gone`` wins over ``failed``, since a rank's error is usually a consequence of a lost connection. Above ``failed``
-wins: the causes are already decided, and an error explains more.
+``gone`` wins over ``failed``, since a lost connection usually causes the errors of other ranks. Among recorded causes
+(``KINDS_BY_CERTAINTY``) ``failed`` wins: each is already a decision, and an error explains more.
 """
 LEAVES = "leaves"
 

@@ -138,7 +138,7 @@ class HealthCheck:
                 if gap > HEARTBEAT_S:
                     self.main_thread.exclude(gap)
                 if self._topology.world_size > 1 and gap > self._heartbeats.timeout_s - 2 * HEARTBEAT_S:
-                    # The peers have counted this rank as failed since its last heartbeat, so it must end.
+                    # This rank was silent for so long that its peers count it as failed, so it must end.
                     self._detector.confirm(self._detection(self._rank, "silent", f"was stopped for {gap:.0f} s"))
                     ready = []
                 for rank, lines in self._peers.receive(ready):

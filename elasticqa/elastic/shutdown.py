@@ -16,7 +16,7 @@ from elasticqa.errors import ExitCode, JournalError
 from elasticqa.run.attempt import Attempt, write_end
 
 _AGENT_RECORDS_S = 3.0
-"""Time to wait for the agent of a dead process to record its signal, which does not come if the node is lost."""
+"""Time to wait for the agent of a dead process to record its signal; if the node is lost, there is no record."""
 _FLUSH_S = 10.0
 
 
@@ -38,11 +38,11 @@ class Shutdown:
                 sys.stderr.write(f"elasticqa: {cause}; this attempt ends, training resumes from the last checkpoint\n")
                 sys.stderr.flush()
         finally:
-            # Exit even if recording fails: the other ranks wait for it.
+            # Exit even if recording fails: the other ranks wait for this process.
             os._exit(ExitCode.PEER_LOST if is_failure else ExitCode.STOPPED)
 
     def _prints_cause(self, detection: Detection) -> bool:
-        """Whether this rank prints the cause for its node: local rank 0, and the next one if that is the cause."""
+        """Whether this rank prints the cause on its node: local rank 0, and local rank 1 if 0 is the cause."""
         is_next = self.topology.local_rank == 1 and detection.rank == self.topology.rank - 1
         return self.topology.is_node_main or is_next
 

@@ -17,8 +17,8 @@ _PR_SET_PDEATHSIG = 1
 class StopRequest:
     """A request to stop training, which all ranks agree on: they stop after the same step, save, and end.
 
-    A rank votes with every step (`vote`), the votes are added up over all ranks beside the loss, and each rank reads
-    the sum a few steps later (`count`). Signals after the first change nothing, except a second Ctrl-C.
+    A rank votes in every step (`vote`). The votes are summed over all ranks together with the loss, and each rank
+    reads the sum a few steps later (`count`). Signals after the first change nothing, except a second Ctrl-C.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class StopRequest:
     def install(self) -> None:
         """Handle the stop signals from now on; only the main thread may call this."""
         for number in STOP_SIGNALS:
-            # Keep signals ignored that nohup, or a shell for a background job, has set to ignored.
+            # If nohup or a shell (for a background job) has set a signal to ignored, keep ignoring it.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 STACK_DUMP_SIGNAL = signal.SIGUSR2
-"""A worker dumps its stacks and dies; sent by a user to a job that hangs, by an agent to a stopped worker."""
+"""Makes a worker dump its stacks and die. A user sends it to a job that hangs, an agent to a stopped worker."""
 _OTHER_ENTRY_S = 5.0
 
 
@@ -52,7 +52,7 @@ class StackDumpFile:
 
     @contextmanager
     def _entry(self, why: str) -> Iterator[None]:
-        """Let the block add an entry after that of another thread is complete, or after a timeout if the disk hangs."""
+        """Let the block add an entry; first wait for the entries of other threads, with a timeout if the disk hangs."""
         with self._entries:
             self._num_entries += 1
         is_alone = self._lock.acquire(timeout=_OTHER_ENTRY_S)

@@ -19,7 +19,7 @@ class StoppedWorkerDetector:
         self._limit_s = limit_s
         self._polled_at = 0.0
         self._stopped: dict[int, tuple[float, float]] = {}
-        """Process id -> CPU seconds used, and time since when it has been stopped without using more."""
+        """Process id -> CPU seconds used, and the time of the first poll that found it stopped at this value."""
 
     def find(self, pids: Iterable[int], now: float) -> dict[int, float]:
         """Return the processes that have been stopped for longer than the limit, with the seconds; each once.

@@ -16,8 +16,8 @@ class StoreMonitor:
     """Probes the store every two seconds; a store that does not answer for longer than the timeout is lost.
 
     Until the first answer, a port that refuses connections is not a lost store: the node that hosts it may start later,
-    and torch's rendezvous limits that wait. If a program accepts the connection but does not answer as a store, it is
-    not the store: torch would wait for it forever.
+    and torch's rendezvous limits that wait. If a program accepts the connection but does not answer as a store, the
+    store counts as lost: torch would wait for it forever.
     """
 
     def __init__(self, host: str, port: int, timeout_s: float, on_loss: Callable[[str], None]) -> None:
