@@ -76,9 +76,9 @@ class DropoutSeeds:
 
 
 def fuse_layers(model: nn.Module, dtype: torch.dtype, *, is_sharded: bool) -> None:
-    """Replace the forward functions of the encoder's layers, in place, on a device with the Triton attention kernel.
+    """Replace the forward functions of the encoder's layers, in place; the device must support the attention kernel.
 
-    Layers then pass on values of the dtype, whereas LayerNorm under autocast returns fp32. If the model is sharded,
+    The layers then return values of this dtype, whereas LayerNorm under autocast returns fp32. If the model is sharded,
     FSDP gathers the weights before each layer, in that dtype.
     """
     halves, seeds = HalfWeights(dtype), DropoutSeeds()

@@ -187,7 +187,7 @@ class QuestionAnswerer(nn.Module):
 
 def feature_losses(logits: Tensor, batch: MicroBatch) -> Tensor:
     """Return the loss of each feature, (B,): the mean of the two cross entropies over its own tokens."""
-    # index_select, since the backward pass of indexing sorts all indices on a GPU.
+    # Use index_select: on a GPU, the backward pass of indexing sorts all indices.
     padded = logits.index_select(1, batch.pad_index.flatten()).unflatten(1, batch.mask.shape)
     padded = padded.masked_fill(~batch.mask, float("-inf"))
     start_losses = F.cross_entropy(padded[0], batch.start_positions, reduction="none")

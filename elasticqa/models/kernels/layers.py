@@ -94,8 +94,8 @@ def residual_norm(
 ) -> Tensor:
     """Return LayerNorm(residual + dropout(values + bias)), computed in fp32, of the shape of ``residual``.
 
-    ``values`` are (rows, width), ``residual`` as many in any shape: FSDP's hooks do not accept views. ``seed`` is (1,)
-    int32, None without dropout.
+    ``values`` are (rows, width), ``residual`` has as many values in any shape, since FSDP's hooks do not accept views.
+    ``seed`` is (1,) int32, None without dropout.
     """
     output: Tensor = _ResidualNorm.apply(values, bias, residual, norm.weight, norm.bias, seed, dropout, norm.eps)  # type: ignore[no-untyped-call]
     return output

@@ -1,7 +1,7 @@
 """Triton kernels: attention within packed features of a few hundred tokens.
 
-A program computes one block of one head of one feature. The backward pass computes probabilities twice, for keys and
-values and for queries. It therefore needs no atomic additions, so equal inputs give equal bits.
+A program computes one block of one head of one feature. The backward pass computes probabilities twice: once for
+keys and values, once for queries. It therefore needs no atomic additions, so equal inputs give equal bits.
 """
 
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, untyped-decorator"
