@@ -16,7 +16,7 @@ from elasticqa.profiling.trace.summary import summarize
 WAIT_STEPS = 2
 WARMUP_STEPS = 100
 MIN_WARMUP_STEPS = 10
-"""Warm-up steps of an attempt that starts later, for allocator, autotuning and caches."""
+"""Minimum for an attempt that resumes late: allocator, autotuning and caches must warm up."""
 ACTIVE_STEPS = 10
 
 _TABLE_ROWS = 50

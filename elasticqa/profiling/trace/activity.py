@@ -130,7 +130,7 @@ def device_activities(timeline: Timeline, start: int, end: int) -> tuple[DeviceA
 
 
 def _flags(timeline: Timeline, chosen: Callable[[Kind, str], bool]) -> NDArray[np.bool_]:
-    """Return for each number of a name whether it is chosen."""
+    """Return for each entry of `Timeline.names` whether it is chosen."""
     pairs = zip(timeline.kinds, timeline.names, strict=True)
     return np.array([chosen(kind, name) for kind, name in pairs], dtype=np.bool_)
 

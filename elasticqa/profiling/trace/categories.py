@@ -62,7 +62,7 @@ PROFILER_EVENTS = frozenset(
 )
 
 ASYNCHRONOUS = ("gloo:", "mpi:", "ucc:")
-"""Beginnings of the annotations of collectives on the CPU, which start on one thread and end on another."""
+"""Prefixes of the annotations of collectives on the CPU, which start on one thread and end on another."""
 
 
 def category(name: str) -> str:

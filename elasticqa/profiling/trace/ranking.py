@@ -83,7 +83,7 @@ def operator_ranking(timeline: Timeline) -> tuple[tuple[OperatorTime, ...], tupl
 
 
 def self_times(starts: Int64, ends: Int64, names: Int64) -> tuple[Int64, NDArray[np.bool_]]:
-    """Return for the calls of one thread the nanoseconds without the calls directly inside, and whether each counts.
+    """Return for each call of one thread its nanoseconds without the calls directly inside, and whether it counts.
 
     As in `torch.profiler`'s `key_averages`, a call that is the only one inside a call of the same name does not count.
     A call is inside another if its interval is; if two overlap only in part, neither is inside the other.
@@ -116,7 +116,7 @@ def _parents(numbers: list[int], starts: list[int], ends: list[int]) -> list[int
 
 
 def kernel_ranking(timeline: Timeline) -> tuple[tuple[KernelTime, ...], tuple[CategoryTime, ...], int]:
-    """Return the same for all devices' kernels, copies and memsets, by total time."""
+    """Return what `operator_ranking` does, for all devices' kernels, copies and memsets, by total time."""
     size = len(timeline.names)
     total_ns, counts = np.zeros(size), np.zeros(size, dtype=np.int64)
     for device in timeline.devices.values():

@@ -97,7 +97,7 @@ class Timeline:
     """The events of a trace that have times.
 
     ``kinds`` and ``names`` are indexed by the number of a name; a name of two kinds has two numbers.
-    ``num_skipped_events`` counts events without a valid duration, during which the profiler was stopped.
+    ``num_skipped_events`` counts events without a valid duration: the profiler was stopped before they ended.
     """
 
     file: str | os.PathLike[str]
@@ -163,7 +163,7 @@ class Timeline:
         return device
 
     def _nanoseconds(self, event: dict[str, Any], field_name: str, position: int) -> int:
-        """Return a time of an event in whole nanoseconds: a double is not finer for current timestamps."""
+        """Return a time of an event in whole nanoseconds; at current timestamps, doubles have no finer resolution."""
         value = event.get(field_name)
         try:
             number = float(value) if isinstance(value, int | float | str) else math.nan
