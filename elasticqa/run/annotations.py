@@ -13,7 +13,7 @@ from db.storage.file_lock import locked
 def annotate(directory: Path, annotations: Sequence[tuple[str, str]]) -> None:
     """Append pairs of a kind (`name`, `tag`, `untag`, `note`) and a text to a run; they are on disk when this returns.
 
-    The directory is created if absent: the run may not have started, or be a reported run, installed with the package.
+    The directory is created if absent: the run may not have started, or is a reported run, installed with the package.
     """
     append_lines(directory / "annotations.jsonl", ({"kind": kind, "value": value} for kind, value in annotations))
 

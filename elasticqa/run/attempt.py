@@ -46,7 +46,7 @@ class Attempt:
 def write_end(attempt: Attempt, status: str, reason: str, *, is_fatal: bool = False, **totals: Any) -> dict[str, Any]:
     """Write the attempt's last line, into the journal of node 0 only, and return its fields.
 
-    The status is ``finished``, ``failed`` or ``preempted``; after a fatal end the same start would fail the same way.
+    The status is ``finished``, ``failed`` or ``preempted``; after a fatal end, a restart would fail in the same way.
     """
     fields = {
         "status": status,

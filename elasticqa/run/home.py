@@ -34,7 +34,7 @@ def home(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
 
 
 def runs_dir(environ: Mapping[str, str] = ENVIRONMENT) -> Path:
-    """Return the directory of all run directories, which is not created, in the home directory, which is."""
+    """Return the directory of all run directories; creates the home directory, but not this one."""
     return runs_dir_of(home(environ))
 
 
@@ -58,7 +58,7 @@ def find_run(run: str, runs: Path) -> Path:
 
 
 def hold(directory: Path) -> AbstractContextManager[bool]:
-    """Hold the lock of a run, which only one process group may train, during the block; yields False if it is held.
+    """Lock a run during the block, so that one process group trains it; yields False if another process holds the lock.
 
     Raises:
         OSError: the lock file cannot be opened.

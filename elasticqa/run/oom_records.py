@@ -22,7 +22,7 @@ class OutOfMemoryRecord:
     """World size of the attempt; with fewer ranks, each rank needs at least as much memory."""
     num_features: int
     what: str
-    """Text on what did not fit into which memory."""
+    """Message: what did not fit, and into which memory."""
 
     @property
     def next_micro_batch_size(self) -> int:

@@ -12,7 +12,7 @@ import torch
 
 from elasticqa.run.journal import Journal
 
-# torch queries NVML through pynvml, which it neither requires nor catches errors of.
+# torch queries NVML through pynvml, but does not require it and does not catch its errors.
 _NVML: Any = importlib.import_module("pynvml") if importlib.util.find_spec("pynvml") else None
 _UNKNOWN: tuple[type[Exception], ...] = (RuntimeError, ModuleNotFoundError, *([_NVML.NVMLError] if _NVML else []))
 
