@@ -122,7 +122,7 @@ class Jobs:
         return None
 
     def last_message(self, run: StudyRun, logs: Path) -> str:
-        """Return the last error line of a run's log, or an empty text; for a run whose journal has no `end` line."""
+        """Return the last error line of a run's log, or an empty text; use it if the journal has no `end` line."""
         name = job_name(run.slot.cell, run.run_id)
         paths = [path for path in logs.rglob("stderr.log") if name in path.parts]
         lines = [line for path in paths for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
