@@ -155,7 +155,7 @@ def build_train_step(
 def add_profiler(trainer: Trainer, attempt: Attempt) -> None:
     """Give the trainer a profiler if its config asks for one and no trace has been written yet, on rank 0.
 
-    Call it after the restore: the profiled steps follow from the step that the attempt starts at.
+    Call it after the restore: the profiled steps depend on the step at which the attempt starts.
     """
     progress = trainer.progress
     is_wanted = trainer.config.profile and trainer.topology.is_main and not progress.is_profiled

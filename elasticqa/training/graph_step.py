@@ -90,7 +90,7 @@ class CudaGraphTrainStep(TrainStep):
         return -(-step_batch.max_share_tokens // self._quantum) * self._quantum
 
     def close(self) -> None:
-        """Free the graphs before the process group is destroyed, which waits for graphs that use its communicator."""
+        """Free the graphs. Call this first: destroying the process group waits for graphs that use its communicator."""
         super().close()
         self._free()
 
@@ -104,7 +104,7 @@ class CudaGraphTrainStep(TrainStep):
         """Return the graph of a step of this shape; weights and optimizer state do not change.
 
         If memory runs out, all graphs are freed and MicroBatchTooLargeError names ``largest``, the largest share of any
-        rank without placeholders.
+        rank, without placeholders.
         """
         inputs, guard = StaticInputs(shape, self.topology.device), self.guard
         inputs.load(content, stop_vote=0.0)

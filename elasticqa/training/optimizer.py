@@ -59,7 +59,7 @@ class Updater:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the loss scale and the steps since it last changed.
 
-        Other precisions save those of a new fp16 run, so that the run may resume with fp16, and the other way round.
+        Other precisions save the values of a new fp16 run, so that a run can change to or from fp16 when it resumes.
         """
         if self._is_scaled:
             return {"scale": self.scale, "growth": self._growth}

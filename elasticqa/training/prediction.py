@@ -35,7 +35,7 @@ class Predictor:
 
     @classmethod
     def load(cls, directory: Path, *, max_length: int | None = None, doc_stride: int | None = None) -> "Predictor":
-        """Load the model of a directory that ``save_pretrained`` wrote; without given lengths, with those of its run.
+        """Load the model of a directory that ``save_pretrained`` wrote; lengths that are None are those of its run.
 
         Raises:
             ConfigError: there is no model trained for question answering, or the lengths do not fit it.

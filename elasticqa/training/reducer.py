@@ -19,7 +19,7 @@ class GradientReducer:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], bucket_bytes: int = BUCKET_BYTES) -> None:
-        """Assign the parameters to buckets in the order that a backward pass reaches them: the model's last first."""
+        """Assign the parameters to buckets in the order that a backward pass reaches them: the last one first."""
         self._buckets: list[list[nn.Parameter]] = [[]]
         self._bucket_of: dict[nn.Parameter, int] = {}
         size = 0

@@ -1,4 +1,4 @@
-"""The start of an attempt: it continues from a checkpoint, and records its setup and what has changed."""
+"""Start an attempt: load the checkpoint to resume from, and record the setup and the changed options."""
 
 import time
 from dataclasses import asdict

@@ -30,7 +30,7 @@ def token_quantum(deviation: float, global_batch_size: int, world_size: int) -> 
 
 @dataclass(frozen=True)
 class StaticShape:
-    """A fixed size for a share of features, filled up with placeholders; none has more than ``max_length`` tokens."""
+    """A fixed size for a share of features, filled up with placeholders, each of at most ``max_length`` tokens."""
 
     num_tokens: int
     micro_batch_size: int
@@ -51,8 +51,8 @@ class StaticShape:
 def fill(features: Features, indices: Indices, size: StaticShape, num_features: int) -> Tensor:
     """Return the int32 content of the buffer: the features, then placeholders of weight 0 up to the size.
 
-    ``indices`` are those of this rank's share, ``num_features`` counts the global batch. The content is in pinned
-    memory if there is a GPU, which torch's allocator reuses. The vote to stop, its last element, is 0.
+    ``indices`` are those of this rank's share, ``num_features`` counts the global batch. If there is a GPU, the
+    content is in pinned memory, which torch's allocator reuses. The vote to stop, its last element, is 0.
     """
     begins = features.offsets[indices]
     lengths = (features.offsets[indices + 1] - begins).astype(np.int64)

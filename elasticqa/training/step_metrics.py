@@ -72,7 +72,7 @@ class MetricsQueue:
     _is_slowed: bool = field(init=False, default=False)
 
     def restart_clock(self) -> None:
-        """Do not count the time since the last reading for the next step."""
+        """Do not count the time since the last reading as time of the next step."""
         self._clock = time.perf_counter()
 
     def mark_slow(self) -> None:

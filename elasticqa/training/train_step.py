@@ -108,7 +108,7 @@ class TrainStep:
 
         Raises:
             MicroBatchTooLargeError: on every rank, when one has no memory for a micro-batch; weights are unchanged.
-            LocalOutOfMemoryError: on the rank that has no memory only, while the others wait in a collective.
+            LocalOutOfMemoryError: only on the rank that has no memory, while the others wait in a collective.
         """
         began = time.perf_counter()
         inputs = self._prefetcher.take(step_batch)

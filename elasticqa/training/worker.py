@@ -45,7 +45,7 @@ _FATAL = (NonFiniteLossError, MicroBatchTooLargeError)
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A rank that has joined its process group and is watched by the others."""
+    """A rank that has joined its process group and the health check."""
 
     config: TrainConfig
     topology: Topology
@@ -74,7 +74,7 @@ class Worker:
             self.health_check.report_error(error, is_agreed=is_agreed)
             is_own = self.topology.world_size > 1 and not is_agreed
             reason = f"{rank} failed: {one_line(error)}" if is_own else one_line(error)
-            # Ignore that the `end` line cannot be written (full disk): raise the original error.
+            # If the `end` line cannot be written (full disk), still raise the original error.
             with suppress(JournalError):
                 write_end(attempt, "failed", reason, is_fatal=isinstance(error, _FATAL))
             raise
