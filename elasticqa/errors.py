@@ -42,7 +42,7 @@ class ExitCode(IntEnum):
     STORE_LOST = 76
     """The rendezvous store is unreachable: run the same command again, on every node, to resume."""
     STOPPED = 143
-    """128 + SIGTERM: stopped on request, after a checkpoint; schedulers count torchrun's own 1 as a failure."""
+    """128 + SIGTERM: stopped on request, after a checkpoint; schedulers count torchrun's own code 1 as a failure."""
 
 
 class ConfigError(ValueError):
