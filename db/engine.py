@@ -38,7 +38,7 @@ def create_engine_for(url: str) -> Engine:
         if parsed.get_backend_name() != "sqlite":
             return create_engine(parsed, pool_pre_ping=True)
         if parsed.database and parsed.database != ":memory:":
-            # Create it with mode 0700: for a shared home it is in a directory that other users can write.
+            # Mode 0700: if machines share the home, this may be a directory in /tmp, which other users can write.
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         engine = create_engine(parsed)
     except (ArgumentError, ModuleNotFoundError) as error:

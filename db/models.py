@@ -38,8 +38,8 @@ class Run(Base):
         Index(None, "config_digest"),
         Index(None, "provenance", "created_at"),
         Index(None, "status", "num_lines", "last_seen_at"),
-        # SQLite filters, counts and sorts with this index alone, without the wide rows. In PostgreSQL it contains no
-        # row: an index there refuses texts of some thousand characters, and would refuse such runs.
+        # SQLite filters, counts and sorts with this index alone, without the wide rows. In PostgreSQL the index is
+        # empty (partial): an index entry has a size limit there, so runs with long texts could not be inserted.
         Index("ix_runs_filters", *_FILTERS, *_ORDERS, "run_id", postgresql_where=false()),
     )
 
@@ -135,7 +135,7 @@ class Attempt(Base):
     eval_time_s: Mapped[float | None]
     final_loss: Mapped[float | None]
     steady_features: Mapped[int] = mapped_column(BigInteger)
-    """This and the next two columns are sums over the steps without warm-up that have both counts and a time;
+    """This and the next two columns are sums over the steps that are not warm-up and have both counts and a time;
     `samples_per_s` and `tokens_per_s` are their ratios."""
     steady_tokens: Mapped[int] = mapped_column(BigInteger)
     steady_time_s: Mapped[float]
@@ -147,7 +147,7 @@ class Attempt(Base):
     f1: Mapped[float | None]
     peak_reserved_bytes: Mapped[int | None] = mapped_column(BigInteger)
     num_timed_steps: Mapped[int | None]
-    """Number of its newest steps, at most a thousand, without warm-up and with a time; None before the first.
+    """Number of the newest steps, at most a thousand, that have a time and are not warm-up; None if there are none.
     The next five columns summarize these steps; `db.queries.StepSpeed` explains them."""
     step_time_p50_s: Mapped[float | None]
     step_time_p95_s: Mapped[float | None]

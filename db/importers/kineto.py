@@ -26,7 +26,7 @@ def is_trace(path: Path) -> bool:
 def trace_run(
     path: Path, summary: Mapping[str, Any], *, rank: int | None, world_size: int | None, device_name: str | None
 ) -> ImportedRun:
-    """Return a run with one profile, with this summary and a copy of the trace; facts that it lacks are None."""
+    """Return a run with one profile: the summary and a copy of the trace; facts that the trace lacks are None."""
     t = changed_at(path)
     target = f"traces/{'trace.json.gz' if path.suffix == '.gz' else 'trace.json'}"
     profile = {"step": None, "rank": rank, "summary": dict(summary), "trace": target}

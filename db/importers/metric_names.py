@@ -29,7 +29,7 @@ _WORDS = re.compile(r"[/.\s_-]+")
 class JournalField:
     """A field of the journal's `step` line (split None) or of its `evaluation` line.
 
-    Field `passes` is the Hugging Face Trainer's `epoch`: completed passes over the data, with a fraction.
+    Field `passes` counts completed passes over the data as a float, like `epoch` of the Hugging Face Trainer.
     """
 
     split: str | None
@@ -39,7 +39,7 @@ class JournalField:
 def journal_field_of(name: str) -> JournalField | None:
     """Return the field that a tag, column or key stands for, or None.
 
-    Means over an epoch are None; the values of single steps are used.
+    A mean over an epoch gives None: imports use the values of single steps instead.
 
     >>> journal_field_of("train/loss"), journal_field_of("val_f1")
     (JournalField(split=None, field='loss'), JournalField(split='eval', field='f1'))

@@ -1,4 +1,4 @@
-"""Finds results in files and folders, and reads those of every format; traces and bundles have other readers."""
+"""Finds results in files and folders, and reads them; traces and bundles are found here but read elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

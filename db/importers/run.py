@@ -90,7 +90,7 @@ class MetricPoints:
         return sum(losses) / len(losses) if losses else None
 
     def lines(self, ended_at: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
-        """Yield (kind, t, fields) of steps and evaluations, each in order, then an event on losses not finite."""
+        """Yield (kind, t, fields) of steps and evaluations, each in order, then an event if losses are not finite."""
         for step, point in sorted(self._steps.items()):
             if set(point) - {"t", "epoch"}:
                 yield "step", point["t"], _step_line(step, point)
@@ -141,7 +141,7 @@ def changed_at(path: Path) -> float:
 
 
 def name_of(folder: Path) -> str:
-    """Return a name for the run in a folder: the folder's, after its parent's if it is a generic name."""
+    """Return a name for the run in a folder: the folder's name, or PARENT/FOLDER if that is generic."""
     resolved = folder.resolve()
     is_generic = resolved.name.startswith(("version_", "checkpoint-"))
     return storable(f"{resolved.parent.name}/{resolved.name}" if is_generic else resolved.name)

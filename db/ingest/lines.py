@@ -57,7 +57,7 @@ def values_of(line: Mapping[str, Any], line_type: Any) -> dict[str, Any]:
 
 @cache
 def _fields(line_type: Any) -> tuple[tuple[str, Callable[[Any], bool], str, Any], ...]:
-    """Return of each field: name, check, rule, and default (MISSING, None, or the maker of an empty container)."""
+    """Return name, check, rule and default of each field; a default is MISSING, None or a default factory."""
     hints = get_type_hints(line_type, include_extras=True)
     found = []
     for item in fields(line_type):

@@ -95,7 +95,7 @@ def _digest(attempts: Sequence[Attempt]) -> str:
     """Return a digest that is equal for runs of equal provenance, config, world sizes and devices."""
     newest = attempts[-1]
     config = _compared_config(newest)
-    # If the config changed between attempts, the digest covers every config: the wall clock belongs to none alone.
+    # If the config changed between attempts, the digest covers every config, as the wall clock does.
     others = sorted(
         {json.dumps(_compared_config(item), sort_keys=True) for item in attempts if _compared_config(item) != config}
     )

@@ -45,6 +45,6 @@ def summarise_steps(session: Session, attempt: Attempt) -> None:
 
 
 def _ratio(pairs: Sequence[tuple[Any, Any]]) -> float | None:
-    """Return the sum of the first over the sum of the second values, of pairs with both; None without such pairs."""
+    """Return sum(first) / sum(second) over the pairs with both values; None if no pair has both."""
     known = [(first, second) for first, second in pairs if first is not None and second]
     return sum(first for first, _ in known) / sum(second for _, second in known) if known else None

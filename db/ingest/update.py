@@ -37,8 +37,8 @@ class IngestReport:
 def ingest(engine: Engine, runs_dir: Path, *, remove_deleted: bool = False) -> IngestReport:
     """Add the new lines of a runs directory, and of the reported runs, to a migrated database.
 
-    Files that have not grown are not opened. `remove_deleted` removes runs with deleted files; only for a database
-    without runs of other directories.
+    Files that have not grown are not opened. `remove_deleted` removes runs with deleted files; do not use it if
+    the database has runs of other directories.
     """
     report = IngestReport()
     roots = (REPORTED_DIR, runs_dir)

@@ -46,7 +46,7 @@ class Comparison:
 
 
 def _plainest_first(candidates: Sequence[Group]) -> dict[tuple[str | None, str], list[Group]]:
-    """Return the one-device groups by recipe and provenance: first those without a strategy, then by repeats."""
+    """Return the one-device groups by recipe and provenance: without a strategy first, then most repeats first."""
     found: dict[tuple[str | None, str], list[Group]] = {}
     for candidate in candidates:
         if candidate.setting.world_size == 1:
@@ -90,7 +90,7 @@ def _ratio(group: Group, reference: Group) -> Ratio | None:
     here, there = group.values_of("samples_per_s"), reference.values_of("samples_per_s")
     walls = group.values_of("wall_clock_s"), reference.values_of("wall_clock_s")
     if is_equal_work(group, reference) and all(walls):
-        # A speedup divides the reference's time by the group's, a throughput ratio the group's rate by the reference's.
+        # Swap the sides, so that above 1 means a faster group: reference time / group time, not group / reference.
         kind, there, here = "speedup", *walls
     if not here or not there:
         return None

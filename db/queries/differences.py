@@ -84,7 +84,7 @@ def differences(group: Group, reference: Group) -> list[Difference]:
 def distinguishing_settings(groups: Sequence[Group], name: Callable[[Group], Hashable]) -> dict[str, tuple[str, ...]]:
     """Return, by group key, the settings in which groups of the same name differ.
 
-    Such as `("dropout 0", "max_steps 10")`; empty for a group with a name of its own.
+    Such as `("dropout 0", "max_steps 10")`; empty for a group with a unique name.
     """
     by_name: dict[Hashable, list[Group]] = {}
     for group in groups:

@@ -10,7 +10,7 @@ from db.journal_schema import Check, Count, Number, Text
 
 AnswerFilter = Literal["all", "right", "wrong"]
 MAX_LINE_BYTES = 1 << 20
-"""Contexts of SQuAD have some thousands."""
+"""Contexts of SQuAD have a few thousand bytes."""
 
 
 def _are_texts(value: object) -> bool:
@@ -90,7 +90,7 @@ def read_predictions(
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield every line; a line that is too long is cut, so it is no JSON."""
+    """Yield every line; a line that is too long is cut, which makes it invalid JSON."""
     while raw := stream.readline(MAX_LINE_BYTES):
         yield raw
         while len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):

@@ -121,7 +121,7 @@ class DeviceShares:
 def read_summary(summary: Mapping[str, Any]) -> ProfileSummary:
     """Return the summary of a `profile` line; entries of a wrong type are skipped."""
     values = {field.name: _read(field.type, summary.get(field.name)) for field in fields(ProfileSummary)}
-    # Nothing has a share of an empty span.
+    # Treat an empty span as unknown: shares of it are undefined.
     return ProfileSummary(**{**values, "span_us": values["span_us"] or None})
 
 
@@ -188,7 +188,7 @@ def _accepts(kind: Any, value: Any) -> bool:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Return a value of the type of a field; None, or no rows, for a value of another type."""
+    """Return the value as the field's type; None, or no rows, if it has another type."""
     row_type = get_args(kind)[0]
     if row_type in _ACCEPTS:
         return value if _accepts(kind, value) else None

@@ -200,7 +200,7 @@ def _ordered(statement: Select[Any], order: RunOrder, now: float) -> Select[Any]
     computed = {"status": effective_status(Run, now), "name": func.lower(func.coalesce(Run.name, Run.run_id))}
     key: ColumnElement[Any] = computed.get(order.sort, getattr(Run, order.sort))
     directed = key.desc() if order.direction == "desc" else key.asc()
-    # Add NULLS LAST only if the column can be NULL: it would prevent the use of an index.
+    # Add NULLS LAST only if the column can be NULL, because the clause prevents the use of an index.
     if order.sort not in {"status", "name", "provenance", "created_at"}:
         directed = directed.nulls_last()
     tie = Run.run_id.desc() if order.direction == "desc" else Run.run_id.asc()

@@ -62,10 +62,10 @@ def scaling_laws(groups: list[Group]) -> list[ScalingLaw]:
 def fit_amdahl(world_sizes: list[int], wall_clocks_s: list[float]) -> ScalingFit | None:
     """Return the fit of T(n) = a + b / n to one time per size, or None if the times do not follow this law.
 
-    That is the case if a fitted time exceeds twice that of one process, or is below half of perfect scaling.
+    Times do not follow it if a fitted time exceeds twice that of one process, or is below half of perfect scaling.
 
     Errors are assumed to be proportional to the time, so residuals are divided by the fitted time. Intervals are those
-    of linear regression with Student's t at n - 2 degrees of freedom; that of the share a / (a + b) is to first order.
+    of linear regression with Student's t at n - 2 degrees of freedom; for the share a / (a + b), by the delta method.
 
     Raises:
         ValueError: fewer than four different sizes, or a time of 0 or less.

@@ -133,9 +133,9 @@ def _resampled_medians(values: npt.NDArray[np.float64], generator: np.random.Gen
 def mann_whitney(first: Numbers, second: Numbers) -> RankTest:
     """Return the two-sided Mann-Whitney test that one side tends to larger values than the other.
 
-    Exact up to 60 values together, also with ties: p is the share of all splits of the pooled midranks into sides of
-    these sizes whose rank sum is at least as far from the mean as the observed one. For more values, the normal
-    approximation with corrections for ties and continuity.
+    Up to 60 values in total, the test is exact, also with ties. It considers every split of the pooled midranks into
+    sides of these sizes: p is the share of splits with a rank sum at least as far from the mean as the observed one.
+    For more values, it uses the normal approximation with corrections for ties and continuity.
 
     Source: Mann and Whitney 1947; Lehmann 2006, Nonparametrics, sections 1.2 and 1.4.
 

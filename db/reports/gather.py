@@ -44,7 +44,7 @@ class Report:
 def gather(session: Session, now: float, run_ids: Sequence[str] = ()) -> Report:
     """Return the report of some runs, or of the newest 200.
 
-    A report of some runs compares their groups, with all repeats, and the references of these groups.
+    With `run_ids`, it compares the groups that contain these runs, with all repeats, and their references.
 
     Raises:
         RunNotFoundError: a run is not in the record.

@@ -18,7 +18,7 @@ _SPECIAL = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     '"': "''",
-    # Braces keep two of them from joining.
+    # Braces keep two in a row from becoming a double quotation mark.
     "'": "{'}",
     "`": "{`}",
     "<": r"\textless{}",

@@ -17,7 +17,7 @@ from db.reports.tables import (
 
 
 def study_table(groups: Sequence[Group], notes: Sequence[str] = ()) -> Table:
-    """Return one row per group of a study, compared with its run of one process without a strategy."""
+    """Return one row per group of a study, compared with the study's single-process group."""
     ordered = sorted(groups, key=_place)
     reference = next((group for group in ordered if _is_reference(group)), None)
     comparisons = [compare(group, reference) for group in ordered]

@@ -23,7 +23,7 @@ def locked(path: Path) -> Iterator[None]:
 def try_lock(path: Path) -> Iterator[bool]:
     """Hold the lock on a file, created if absent, during the block; yield False at once if another process holds it.
 
-    A file system without locks counts as free.
+    On a file system without locks, yield True.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

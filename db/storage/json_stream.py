@@ -1,4 +1,4 @@
-"""Streaming JSON reader: values of a file one at a time, with memory for the largest value, which is limited.
+"""Streaming JSON reader: holds one value of a file in memory at a time, and limits its size.
 
 Not ijson: its C backend is twice as fast, but it refuses NaN (in states of the Hugging Face Trainer) and control
 characters in names (in Kineto traces), and sets no limit on the size of a value.
