@@ -37,7 +37,7 @@ from db.engine import create_engine_for, migrate
 from db.ingest.update import ingest
 from db.queries import RunNotFoundError
 
-# Include `profile` before `run_figures`, whose route of any chart also matches the profile's chart.
+# Include `profile` before `run_figures`, whose route /figures/runs/{run_id}/{name}.json also matches profile.json.
 PAGES = (runs, run, profile, predictions, speedup, throughput, profiler, run_figures, api, health, assets)
 
 

@@ -28,7 +28,7 @@ def plain(text: str) -> str:
 
 
 def time_unit(longest_s: float) -> tuple[float, str]:
-    """Return the unit that suits time spans up to this one: its seconds and its name.
+    """Return the seconds and the name of the unit for an axis of times up to ``longest_s``.
 
     >>> time_unit(45), time_unit(1200), time_unit(40_000)
     ((1.0, 's'), (60.0, 'min'), (3600.0, 'h'))
@@ -68,7 +68,7 @@ def figure(traces: list[Any], x_title: str = "", **layout: Any) -> go.Figure:
 
 
 def _widen(drawn: go.Figure, letter: str) -> None:
-    """Set the range of an axis on which all points have the same value to start at 0.
+    """Start an axis at 0 if all its points have the same value.
 
     Plotly's default would be one unit below and above the value.
     """

@@ -126,7 +126,7 @@ def _ends(stretches: Sequence[AttemptSpan], at: _Clock, early: float) -> go.Scat
         text=[plain(stretch.status) for stretch in stretches],
         hovertext=[_end(stretch) for stretch in stretches],
         mode="markers+text" if len(stretches) <= _MAX_NAMED else "markers",
-        # A text to the left of an early mark would begin left of the axis.
+        # Put the text of an early mark on its right: on its left it would start outside the figure.
         textposition=["top right" if at(stretch.ended_at) < early else "top left" for stretch in stretches],
         marker={
             "symbol": [_END_SYMBOLS.get(stretch.status, "x") for stretch in stretches],

@@ -15,7 +15,7 @@ from db.storage.run_files import file_in_run
 
 PAGE_SIZE = 10
 MAX_CONTEXT = 1_500
-"""Characters of a context; of a longer one, the part around the answer is shown."""
+"""Maximum number of characters of a context; a longer one is cut to the part around the answer."""
 
 MAX_ANSWER = 200
 router = APIRouter(include_in_schema=False)
@@ -83,7 +83,7 @@ def _chosen(evaluations: list[queries.EvaluationRow], name: str) -> queries.Eval
 def passage(row: queries.PredictionRow) -> tuple[str, str, str]:
     """Return the context before, in and after the predicted span, together at most about ``MAX_CONTEXT`` characters.
 
-    Without a known span, all of it is before.
+    If the position of the span is unknown, the first part has all of the text.
     """
     if row.start is None or not row.prediction:
         return formats.short(row.context, MAX_CONTEXT), "", ""

@@ -141,7 +141,7 @@ def _row(comparison: Comparison) -> SpeedupRow:
 
 
 def _references_with(chosen: Group, shown: list[Group], references: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the references with another one for the recipe of a group: that group."""
+    """Return the references with the chosen group in place of the others of its recipe."""
     same_recipe = {group.key for group in shown if group.setting.recipe == chosen.setting.recipe}
     return (*(key for key in references if key not in same_recipe), chosen.key)
 
