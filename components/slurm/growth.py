@@ -55,7 +55,7 @@ exec 3>&-
 wait "$reader"
 scancel --state=PENDING --name="$joiners"
 """
-"""Last part of the batch script: wait for the reader, then cancel pending joiners; running ones end by themselves."""
+"""End of the batch script: wait for `reader`, then cancel pending joiners; running ones end by themselves."""
 
 JOINER = """\
 #!/bin/bash

@@ -116,7 +116,7 @@ class JobRequest:
 
 
 def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobRequest:
-    """Return the request for an application with one role, whose replicas are nodes: ``min_replicas`` are needed.
+    """Return the request for an application with one role; each replica is a node, and ``min_replicas`` are required.
 
     The log directory must be the same on every node.
 
@@ -177,7 +177,7 @@ def job_request(app: AppDef, config: Mapping[str, object], logs: Path) -> JobReq
 def _resource_flags(resource: Resource, *, has_gres: bool) -> list[str]:
     """Return the flags for the resources of each node.
 
-    Without --ntasks-per-node: with it Slurm allocates MIN nodes of MIN-MAX even if MAX are free.
+    They do not include --ntasks-per-node, with which Slurm allocates MIN nodes of MIN-MAX even if MAX are free.
     """
     flags = []
     if resource.cpu > 0:
