@@ -72,7 +72,7 @@ def kill_once(run: Path, seed: int, count: Count) -> None:
         _write_until_killed(run, attempt, seed, writing)
     os.close(writing)
     last = _acknowledged(reading, chance.randrange(1, _MOST_ACKNOWLEDGEMENTS + 1))
-    # Hits all phases of a write; one of eight processes lives through a whole write interval.
+    # Kill in any phase of a write: within 10 ms, or for one process in eight within a whole write interval.
     pause = WRITE_INTERVAL_S if chance.randrange(8) == 0 else 0.01
     end = time.monotonic() + chance.random() * pause
     while (left := end - time.monotonic()) > 0:

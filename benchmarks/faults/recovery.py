@@ -56,7 +56,7 @@ class WorkerKiller:
         until(lambda: self.newest()[0] > attempt or self.newest()[1] >= first + count, f"{count} steps")
 
     def kill(self) -> dict[str, float]:
-        """Kill a worker, of the two nodes in turn; return the cost.
+        """Kill a worker, alternating between the two nodes; return the cost.
 
         Returns:
             ``recovery_s`` until the next step is acknowledged, and ``redone_steps``.
@@ -82,7 +82,7 @@ def seconds_per_step(job: ChaosJob) -> float:
 def useful_s(job: ChaosJob, began_at: float) -> float:
     """Return the seconds of useful steps since a Unix time; of redone steps the newest attempt counts.
 
-    A step's time is from the line before to its own line, with saves; an attempt's first step counts its own time.
+    A step's time runs from the previous line to its own, with saves; an attempt's first step has its recorded time.
     """
     seconds: dict[int, float] = {}
     for path in main_journals(job.directory):

@@ -22,7 +22,7 @@ from benchmarks.support.setup import Data, facts, model_name, parser, write
 
 STRATEGIES = ("ddp", "fsdp")
 RANK = "from benchmarks.memory.rank import main; main()"
-"""Not with -m: the classes of a __main__ module would differ from those of the messages."""
+"""Do not use -m: the message classes of a rank would be of module __main__ and differ from those here."""
 
 
 class Ranks:
@@ -56,7 +56,7 @@ class Ranks:
             self._connections.append(ours)
 
     def fits(self, ask: Request, limit_s: float) -> list[Fit]:
-        """Return the batches that fit, in the order of the request; of all ranks the one with the highest peak."""
+        """Return the batches that fit, in the order of the request, each on the rank with the highest peak."""
         for connection in self._connections:
             connection.send(ask)
         found: dict[Connection[Any, Any], list[Fit]] = {connection: [] for connection in self._connections}

@@ -138,7 +138,7 @@ def _engine(
         micro_batch_size=most,
         max_length=MAX_LENGTH,
         activation_checkpointing=ask.recomputes,
-        # The same for all cases: CUDA graphs cannot recompute, and compiled code keeps other tensors.
+        # Off, so that cases are comparable: CUDA graphs cannot recompute, and compiled code keeps other tensors.
         compile=False,
         cuda_graphs=False,
         # The setting that needs least memory.

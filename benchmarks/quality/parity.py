@@ -22,7 +22,7 @@ from benchmarks.support.setup import facts, model_directory, model_name, parser,
 from db.storage.run_files import journal_path
 
 RUNS = "runs.tar"
-"""Ending of the archive next to the results, for `elasticqa import`: bundles, and a Trainer folder per seed."""
+"""Suffix of the archive of all runs, written next to the results; it has a bundle or a Trainer folder per run."""
 POLL_S = 0.5
 CURVE_EVERY = 50
 """Steps per point of a loss curve; a point is their mean."""

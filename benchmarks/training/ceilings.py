@@ -65,7 +65,7 @@ def products(device: torch.device, rows: int, hidden: int, inner: int) -> dict[s
 def exchanges(device: torch.device, sizes_mib: list[int]) -> dict[str, float]:
     """Return GB/s that each GPU sends in collectives of the given MiB of fp32; every rank must call this.
 
-    Counted is the minimum that a ring sends: 2(n-1)/n of the bytes in an all-reduce, (n-1)/n in the others.
+    Counts the minimum that a ring sends: 2(n-1)/n of the bytes in an all-reduce, (n-1)/n in the others.
     """
     world_size = dist.get_world_size()
     part = (world_size - 1) / world_size

@@ -83,7 +83,7 @@ def config_of_options(given: Namespace, topology: Topology, **more: Any) -> Trai
 
 def run(case: Case, worker: Worker) -> None:
     """Take steps until the parent process stops the worker."""
-    # Keeps compiled code between runs, as for a user.
+    # Keep compiled code between runs, as a user's home does.
     os.environ.setdefault("ELASTICQA_HOME", os.fspath(case.data.cache / "home"))
     topology = Topology.from_env()
     with topology.process_group(timedelta(minutes=5)), ExitStack() as stack:
@@ -107,7 +107,7 @@ class Loop:
     ) -> None:
         """Build the train step; ``more`` changes the model's configuration. Every rank must call this."""
         self._config = config
-        # As the trainer does: on a CPU, prefetching competes with the step.
+        # Prefetch on a GPU only, as the trainer does: on a CPU, prefetching competes with the step.
         self._is_ahead = topology.device.type == "cuda"
         self._plan = batch_plan(config, len(features), topology.world_size)
         attention = PACKED_SDPA if config.attention == "sdpa" else PACKED

@@ -211,7 +211,7 @@ def _missing(variant: str) -> str | None:
 
 
 def _warm_up(workers: list[Workers], pace: Pace, failures: list[str]) -> list[Workers]:
-    """Return the workers that are ready, with the steps of a repeat; elasticqa warms up first."""
+    """Warm up elasticqa, then the others; set the steps of a repeat and return the workers that are ready."""
 
     def prepare(each: Workers) -> None:
         each.wait_until_ready(began + pace.ready_within_s)

@@ -26,7 +26,7 @@ from elasticqa.training.reducer import GradientReducer
 
 KERNELS_KEPT = 12
 MOST_STEPS = 112
-"""Steps of a profile: before it, its warm-up, and those that it records."""
+"""Number of steps of a profile: not profiled, warm-up and recorded."""
 
 
 class NoReducer:
