@@ -14,7 +14,7 @@ _BY_RANK = itemgetter("node_rank")
 
 
 def submitted_at(run_id: str, started_at: float) -> float | None:
-    """Return the creation time of a run id, in Unix seconds; None unless it is a ULID at most a year before the start."""
+    """Return the Unix time at which a run id was made; None unless it is a ULID at most a year before the start."""
     try:
         made_at = float(ULID.from_str(run_id).timestamp)
     except ValueError:
