@@ -205,7 +205,7 @@ def test_other_content_under_the_same_name_is_refused(
     if kind == "model":
         content["layer_norm_eps"] = 1e-3
     else:
-        content["data"].append(content["data"][0])
+        content["data"].reverse()
     file.write_text(json.dumps(content), encoding="utf-8")
     for resume in (run, run / "checkpoints" / "step-00000001"):
         done = training.train(tmp_path / "home", *arguments, f"--resume={resume}")
